@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The one table through which a backend is reached. Every function returns an enum hb_status value as int32_t and fills
+ * err (may be null) when it is not HB_OK. Any non-OK return leaves every persistent byte, and the batch, as they were.
+ * One handle is used by one thread at a time. */
+#ifndef HB_BACKEND_ADAPTER_H
+#define HB_BACKEND_ADAPTER_H
+
+#include "backend/batch.h"
+#include "backend/caps.h"
+#include "backend/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum hb_slot_kind { HB_SLOT_FREE = 0, HB_SLOT_LIVE = 1, HB_SLOT_TRACK = 2, HB_SLOT_TREE = 3, HB_SLOT_RESERVED = 4 };
+enum hb_entry_target { HB_ENTRY_CHILD = 0, HB_ENTRY_WRAPPER = 1 };
+enum hb_entry_direction { HB_ENTRY_DECODE = 0, HB_ENTRY_EXTEND = 1 };
+enum hb_region_kind { HB_REGION_STATE = 0, HB_REGION_CURSOR = 1, HB_REGION_TABLE = 2, HB_REGION_STATIC = 3 };
+
+/* Memory that layers accept; id is the backend's own. {0, 0, 0} is null. */
+struct hb_buf {
+    uint64_t id;
+    uint64_t offset; /* bytes from the start of the allocation */
+    uint64_t bytes;  /* usable from offset on */
+};
+
+/* Buffers of one layer call, activation dtype, row-major, T = batch n_tokens:
+ * Mamba2:    in[0] z [T, d_inner], in[1] xBC [T, dim] (before the conv), in[2] dt_raw [T, H]; out [T, d_inner].
+ * attention: in[0] q [T, HQ, D], in[1] k [T, HKV, D], in[2] v [T, HKV, D]; out [T, HQ, D].
+ * Output rows of padding and surplus tokens are zero-filled. */
+struct hb_layer_io {
+    uint32_t struct_size;
+    struct hb_buf in[3];
+    struct hb_buf out;
+};
+
+/* One block of persistent bytes, dense row-major. Names and shapes every backend with regions uses:
+ * "conv" [NS+1, dim, W] act dtype and "temporal" [NS+1, H, P, N] state dtype, per Mamba2 layer (oldest conv input first);
+ * "kv_k", "kv_v" [n_kv, HKV, D] act dtype, per attention layer; "req_to_slot" [req_pool_size] int32 (layer -1);
+ * "slot_kind" [NS+1] int32 (layer -1); further tables and cursors under names of the backend's own. */
+struct hb_region {
+    uint32_t struct_size;
+    char name[24];
+    int32_t layer; /* model layer id or -1 */
+    int32_t dtype;
+    int32_t kind;
+    int32_t n_dims;
+    int64_t shape[4];
+    uint64_t bytes;
+};
+
+struct hb_adapter {
+    uint32_t struct_size;
+    void *ctx; /* passed to describe and create */
+    int32_t (*describe)(void *ctx, struct hb_caps *caps, struct hb_error *err);
+    /* params: [config->n_layers] */
+    int32_t (*create)(void *ctx, const struct hb_config *config, const struct hb_layer_params *params, void **handle,
+                      struct hb_error *err);
+    void (*destroy)(void *handle);
+    /* Fresh buffers hold poison, not zeros. */
+    int32_t (*buf_alloc)(void *handle, uint64_t bytes, struct hb_buf *out, struct hb_error *err);
+    void (*buf_free)(void *handle, struct hb_buf buf);
+    int32_t (*buf_write)(void *handle, struct hb_buf buf, const void *src, uint64_t bytes, struct hb_error *err);
+    int32_t (*buf_read)(void *handle, struct hb_buf buf, void *dst, uint64_t bytes, struct hb_error *err);
+    /* state-pool.md section 2: takes the first n of the free list, zeroed; ids [n] */
+    int32_t (*slot_take)(void *handle, int32_t n, int32_t kind, int32_t *ids, struct hb_error *err);
+    int32_t (*slot_free)(void *handle, int32_t n, const int32_t *ids, struct hb_error *err);
+    int32_t (*slot_copy)(void *handle, int32_t src, int32_t dst, struct hb_error *err);
+    /* req_to_slot[req] = slot; the slot value is not checked */
+    int32_t (*table_set)(void *handle, int32_t req, int32_t slot, struct hb_error *err);
+    /* init of forward metadata; all batch validation happens here. On failure earlier metadata stays valid. */
+    int32_t (*begin)(void *handle, const struct hb_batch *batch, struct hb_error *err);
+    /* each layer at most once per forward, any subset, any order */
+    int32_t (*layer)(void *handle, int32_t layer_id, const struct hb_layer_io *io, struct hb_error *err);
+    /* end of the forward: tracking is complete, metadata is invalid afterwards */
+    int32_t (*finish)(void *handle, struct hb_error *err);
+    /* forward-batch.md section 2; the Mamba2 child refuses whatever the arguments, null handle included */
+    int32_t (*entry)(void *handle, int32_t target, int32_t direction, int32_t layer_id, const struct hb_layer_io *io,
+                     struct hb_error *err);
+    int32_t (*n_regions)(void *handle, int32_t *n, struct hb_error *err);
+    int32_t (*region)(void *handle, int32_t i, struct hb_region *out, struct hb_error *err);
+    int32_t (*region_read)(void *handle, int32_t i, uint64_t offset, void *dst, uint64_t bytes, struct hb_error *err);
+    int32_t (*region_write)(void *handle, int32_t i, uint64_t offset, const void *src, uint64_t bytes,
+                            struct hb_error *err);
+    /* kernels launched since create; 0 where unknown */
+    uint64_t (*launches)(void *handle);
+};
+
+/* The project's own backend on the emulator, and on the GPU (null in builds without CUDA). */
+const struct hb_adapter *hb_adapter_emu(void);
+const struct hb_adapter *hb_adapter_cuda(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

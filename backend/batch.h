@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The forward batch and its modes: structs only (forward-batch.md sections 1 and 4).
+ * Index arrays are host memory owned by the caller; nobody writes them. */
+#ifndef HB_BACKEND_BATCH_H
+#define HB_BACKEND_BATCH_H
+
+#include <stdint.h>
+
+/* X(number, NAME): numbers of the upstream enum, first member 1. */
+#define HB_MODES(X)                                                                                \
+    X(1, EXTEND)                                                                                   \
+    X(2, DECODE)                                                                                   \
+    X(3, MIXED)                                                                                    \
+    X(4, IDLE)                                                                                     \
+    X(5, TARGET_VERIFY)                                                                            \
+    X(6, DRAFT_EXTEND_V2)                                                                          \
+    X(7, PREBUILT)                                                                                 \
+    X(8, SPLIT_PREFILL)                                                                            \
+    X(9, DLLM_EXTEND)
+
+enum hb_mode {
+#define HB_MODE_ENUM(number, name) HB_MODE_##name = number,
+    HB_MODES(HB_MODE_ENUM)
+#undef HB_MODE_ENUM
+};
+
+enum { HB_PAD_SLOT = -1 };
+
+/* An array and its length. data == NULL: absent. len counts entries that really exist. */
+struct hb_i32s {
+    const int32_t *data;
+    int64_t len;
+};
+struct hb_i64s {
+    const int64_t *data;
+    int64_t len;
+};
+struct hb_u8s {
+    const uint8_t *data;
+    int64_t len;
+};
+
+/* Rows are [extend rows | decode rows | padding rows], tokens are [extend tokens | decode tokens | surplus].
+ * B = batch_size, R = real rows, np = n_extend, T = n_tokens. */
+struct hb_batch {
+    uint32_t struct_size;
+    int32_t forward_mode; /* any 32-bit value may arrive */
+    int32_t batch_size;   /* B, padding rows included */
+    int32_t has_original_batch_size;
+    int32_t original_batch_size; /* R if present, else R = B */
+    int32_t n_tokens;            /* T, padding tokens included */
+    int32_t n_extend;            /* np: rows covered by the extend arrays (extend family only) */
+    int32_t is_dummy;            /* warm-up call: live rows may share the reserved slot 0 */
+    int32_t has_extend_num_tokens;
+    int64_t extend_num_tokens;
+    struct hb_i32s req_pool_indices;    /* [B] */
+    struct hb_i32s seq_lens;            /* [B] tokens of the request after this forward */
+    struct hb_i32s extend_seq_lens;     /* [np] */
+    struct hb_i32s extend_seq_lens_cpu; /* [np] or absent */
+    struct hb_i32s extend_prefix_lens;  /* [np] */
+    struct hb_i32s extend_start_loc;    /* [np] or absent */
+    struct hb_u8s mamba_track_mask;     /* [B] or absent; non-zero is true */
+    struct hb_i64s mamba_track_indices; /* [B] or absent */
+    struct hb_i64s mamba_track_seqlens; /* [B] or absent */
+    struct hb_i32s out_cache_loc;       /* [T], needed with attention layers */
+    struct hb_i32s req_to_token;        /* [req_to_token_rows, req_to_token_cols], len = rows * cols */
+    int32_t req_to_token_rows;
+    int32_t req_to_token_cols;
+};
+
+#endif

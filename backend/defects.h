@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Planted defects: one table; sites read HB_DEFECT(value, N), the constant 0 unless the build has HB_DEFECTS.
+ * value is the defect picked at start, carried in the configuration and in each kernel's arguments. Numbers are never
+ * reused. Columns: number, NAME, what is wrong, the check that must notice. */
+#ifndef HB_BACKEND_DEFECTS_H
+#define HB_BACKEND_DEFECTS_H
+
+#define HB_DEFECTS_TABLE(X)                                                                                            \
+    X(1, INIT_STATE_MASK, "initial state lost when a row is untracked", "numeric")                                     \
+    X(2, CHUNK_OFF_BY_ONE, "chunk boundary off by one", "numeric")                                                     \
+    X(3, CONV_SHORT_PROMPT, "conv window of a prompt shorter than the window", "state.conv")                           \
+    X(4, PAD_ROW_WRITTEN, "padding row written", "state.neighbour")                                                    \
+    X(5, TRACK_POSITION, "tracked state from the wrong position", "state.track")                                       \
+    X(6, GROUP_MODULO, "heads mapped to groups by modulo", "numeric")                                                  \
+    X(7, MISSING_BARRIER, "missing barrier", "numeric, with the thread order varied")                                  \
+    X(8, UNINIT_SHARED, "uninitialised shared memory", "numeric, with shared memory poisoned")                         \
+    X(9, NEIGHBOUR_SLOT, "one neighbour slot overwritten", "state.neighbour")                                          \
+    X(10, IMPURE_ERROR, "error path that writes one byte before it returns", "error.purity")
+
+enum hb_defect {
+    HB_DEFECT_NONE = 0,
+#define HB_DEFECT_ENUM(number, name, what, detector) HB_DEFECT_##name = number,
+    HB_DEFECTS_TABLE(HB_DEFECT_ENUM)
+#undef HB_DEFECT_ENUM
+};
+
+#ifdef HB_DEFECTS
+#define HB_DEFECT(value, name) ((value) == HB_DEFECT_##name)
+#else
+#define HB_DEFECT(value, name) ((void)(value), 0)
+#endif
+
+#endif

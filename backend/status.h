@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Status codes, the numbered rules that a call can break, and the error record.
+ *
+ * The rule table is a table of words only: which status, which field, which text. The conditions live twice and
+ * independently, in the backend (validate.c and friends) and in the prediction (harness/expect.c).
+ *
+ * Total order: the rule with the lowest number wins; inside one rule the lowest row wins. Numbers are never reused.
+ * Text placeholders: {v} value, {l} limit, {r} row. */
+#ifndef HB_BACKEND_STATUS_H
+#define HB_BACKEND_STATUS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* X(number, NAME): statuses of forward-batch.md section 3, then environment and internal codes. */
+#define HB_STATUSES(X)                                                                             \
+    X(0, OK)                                                                                       \
+    X(1, ERR_INVALID_MODE)                                                                         \
+    X(2, ERR_NOT_IMPLEMENTED)                                                                      \
+    X(3, ERR_NULL)                                                                                 \
+    X(4, ERR_SHAPE)                                                                                \
+    X(5, ERR_RANGE)                                                                                \
+    X(6, ERR_DUPLICATE)                                                                            \
+    X(7, ERR_ALIAS)                                                                                \
+    X(8, ERR_FREED)                                                                                \
+    X(9, ERR_CAPACITY)                                                                             \
+    X(10, ERR_STATE)                                                                               \
+    X(11, ERR_UNSUPPORTED)                                                                         \
+    X(12, ERR_DEVICE)                                                                              \
+    X(20, ERR_MEMORY)                                                                              \
+    X(21, ERR_IO)                                                                                  \
+    X(22, ERR_PARSE)
+
+enum hb_status {
+#define HB_STATUS_ENUM(number, name) HB_##name = number,
+    HB_STATUSES(HB_STATUS_ENUM)
+#undef HB_STATUS_ENUM
+};
+
+#define HB_SEED_A_TEXT                                                                             \
+    "Mamba2AttnBackend's forward is called directly instead of through HybridLinearAttnBackend, "  \
+    "as it supports mixed prefill and decode"
+
+/* X(number, NAME, STATUS, field, text). The classes are those of the contracts: refused entries, null handle, mode,
+ * call order, NULL, SHAPE, CAPACITY, RANGE, FREED, DUPLICATE, ALIAS; then slot operations and the configuration. */
+#define HB_RULES(X)                                                                                                                         \
+    X(1, ENTRY_REFUSED, ERR_NOT_IMPLEMENTED, "entry", HB_SEED_A_TEXT)                                                                       \
+    X(2, HANDLE_NULL, ERR_NULL, "handle", "backend handle is null")                                                                         \
+    X(3, BATCH_NULL, ERR_NULL, "batch", "forward batch is null")                                                                            \
+    X(10, MODE_INVALID, ERR_INVALID_MODE, "forward_mode", "Invalid forward mode: forward_batch.forward_mode={mode}")                        \
+    X(11, MODE_UNSUPPORTED, ERR_UNSUPPORTED, "forward_mode", "forward mode {mode} is not supported by this backend")                        \
+    X(12, NO_METADATA, ERR_STATE, "layer_id", "no forward metadata: begin has not succeeded since the last finish")                         \
+    X(13, LAYER_TWICE, ERR_STATE, "layer_id", "layer {v} has already run in this forward")                                                  \
+    X(20, REQ_NULL, ERR_NULL, "req_pool_indices", "req_pool_indices is null, batch_size is {l}")                                            \
+    X(21, SEQ_LENS_NULL, ERR_NULL, "seq_lens", "seq_lens is null, batch_size is {l}")                                                       \
+    X(22, EXTEND_LENS_NULL, ERR_NULL, "extend_seq_lens", "extend_seq_lens is null, n_extend is {l}")                                        \
+    X(23, PREFIX_LENS_NULL, ERR_NULL, "extend_prefix_lens", "extend_prefix_lens is null, n_extend is {l}")                                  \
+    X(24, EXTEND_NUM_NULL, ERR_NULL, "extend_num_tokens", "extend_num_tokens is absent in an extend mode")                                  \
+    X(25, TRACK_INDICES_NULL, ERR_NULL, "mamba_track_indices", "mamba_track_indices is null but mamba_track_mask[{r}] is set")              \
+    X(26, TRACK_LENS_NULL, ERR_NULL, "mamba_track_seqlens", "mamba_track_seqlens is null but mamba_track_mask[{r}] is set")                 \
+    X(27, CACHE_LOC_NULL, ERR_NULL, "out_cache_loc", "out_cache_loc is null, n_tokens is {l} and the model has attention layers")           \
+    X(28, REQ_TO_TOKEN_NULL, ERR_NULL, "req_to_token", "req_to_token is null, batch_size is {l} and the model has attention layers")        \
+    X(29, IO_NULL, ERR_NULL, "io", "layer buffer {r} is null")                                                                              \
+    X(40, BATCH_NEGATIVE, ERR_SHAPE, "batch_size", "batch_size {v} is negative")                                                            \
+    X(41, TOKENS_NEGATIVE, ERR_SHAPE, "n_tokens", "n_tokens {v} is negative")                                                               \
+    X(42, N_EXTEND_ROWS, ERR_SHAPE, "n_extend", "n_extend {v} does not fit {l} real rows in this mode")                                     \
+    X(43, REQ_LENGTH, ERR_SHAPE, "req_pool_indices", "req_pool_indices has {v} entries, batch_size is {l}")                                 \
+    X(44, SEQ_LENS_LENGTH, ERR_SHAPE, "seq_lens", "seq_lens has {v} entries, batch_size is {l}")                                            \
+    X(45, EXTEND_LENS_LENGTH, ERR_SHAPE, "extend_seq_lens", "extend_seq_lens has {v} entries, n_extend is {l}")                             \
+    X(46, EXTEND_CPU_LENGTH, ERR_SHAPE, "extend_seq_lens_cpu", "extend_seq_lens_cpu has {v} entries, n_extend is {l}")                      \
+    X(47, EXTEND_CPU_VALUE, ERR_SHAPE, "extend_seq_lens_cpu", "extend_seq_lens_cpu[{r}] is {v}, extend_seq_lens says {l}")                  \
+    X(48, PREFIX_LENS_LENGTH, ERR_SHAPE, "extend_prefix_lens", "extend_prefix_lens has {v} entries, n_extend is {l}")                       \
+    X(49, START_LOC_LENGTH, ERR_SHAPE, "extend_start_loc", "extend_start_loc has {v} entries, n_extend is {l}")                             \
+    X(50, START_LOC_VALUE, ERR_SHAPE, "extend_start_loc", "extend_start_loc[{r}] is {v}, the exclusive prefix sum is {l}")                  \
+    X(51, EXTEND_NUM_VALUE, ERR_SHAPE, "extend_num_tokens", "extend_num_tokens is {v}, the sum of extend_seq_lens is {l}")                  \
+    X(52, TOKENS_SHORT, ERR_SHAPE, "n_tokens", "n_tokens {v} is less than the {l} real tokens of the batch")                                \
+    X(53, TRACK_MASK_LENGTH, ERR_SHAPE, "mamba_track_mask", "mamba_track_mask has {v} entries, batch_size is {l}")                          \
+    X(54, TRACK_INDICES_LENGTH, ERR_SHAPE, "mamba_track_indices", "mamba_track_indices has {v} entries, batch_size is {l}")                 \
+    X(55, TRACK_LENS_LENGTH, ERR_SHAPE, "mamba_track_seqlens", "mamba_track_seqlens has {v} entries, batch_size is {l}")                    \
+    X(56, CACHE_LOC_LENGTH, ERR_SHAPE, "out_cache_loc", "out_cache_loc has {v} entries, n_tokens is {l}")                                   \
+    X(57, REQ_TO_TOKEN_ROWS, ERR_SHAPE, "req_to_token", "req_to_token has {v} rows, the request pool has {l}")                              \
+    X(58, REQ_TO_TOKEN_COLS, ERR_SHAPE, "req_to_token", "req_to_token has {v} columns, max_context is {l}")                                 \
+    X(59, IO_BYTES, ERR_SHAPE, "io", "layer buffer {r} has {v} bytes, {l} are needed")                                                      \
+    X(70, BATCH_CAPACITY, ERR_CAPACITY, "batch_size", "batch_size {v} is larger than the limit {l}")                                        \
+    X(71, TOKENS_CAPACITY, ERR_CAPACITY, "n_tokens", "n_tokens {v} is larger than the limit {l}")                                           \
+    X(80, ORIGINAL_RANGE, ERR_RANGE, "original_batch_size", "original_batch_size {v} is outside 0..{l}")                                    \
+    X(81, REQ_RANGE, ERR_RANGE, "req_pool_indices", "req_pool_indices[{r}] is {v}, valid are 0..{l}")                                       \
+    X(82, REQ_PADDING, ERR_RANGE, "req_pool_indices", "req_pool_indices[{r}] is {v}, a padding row must hold {l}")                          \
+    X(83, SLOT_RANGE, ERR_RANGE, "req_pool_indices", "row {r} is mapped to state slot {v}, valid are 1..{l}")                               \
+    X(84, SEQ_LEN_RANGE, ERR_RANGE, "seq_lens", "seq_lens[{r}] is {v}, a decode row needs at least {l}")                                    \
+    X(85, EXTEND_LEN_RANGE, ERR_RANGE, "extend_seq_lens", "extend_seq_lens[{r}] is {v}, an extend row needs at least {l}")                  \
+    X(86, PREFIX_RANGE, ERR_RANGE, "extend_prefix_lens", "extend_prefix_lens[{r}] is {v}, the least is {l}")                                \
+    X(87, PREFIX_SUM, ERR_RANGE, "extend_prefix_lens", "prefix + extend of row {r} is {v}, seq_lens says {l}")                              \
+    X(88, TRACK_MASK_PADDING, ERR_RANGE, "mamba_track_mask", "mamba_track_mask[{r}] is set on a padding row")                               \
+    X(89, TRACK_MASK_DECODE, ERR_RANGE, "mamba_track_mask", "mamba_track_mask[{r}] is set on a decode row of a mixed batch")                \
+    X(90, TRACK_SLOT_RANGE, ERR_RANGE, "mamba_track_indices", "mamba_track_indices[{r}] is {v}, valid are 1..{l}")                          \
+    X(91, TRACK_LEN_SHORT, ERR_RANGE, "mamba_track_seqlens", "mamba_track_seqlens[{r}] is {v}, the least is {l}")                           \
+    X(92, TRACK_LEN_LONG, ERR_RANGE, "mamba_track_seqlens", "mamba_track_seqlens[{r}] is {v}, the most is {l}")                             \
+    X(93, CACHE_LOC_RANGE, ERR_RANGE, "out_cache_loc", "out_cache_loc[{r}] is {v}, valid are 1..{l}")                                       \
+    X(94, CONTEXT_RANGE, ERR_RANGE, "req_to_token", "row {r} has {v} tokens, max_context is {l}")                                           \
+    X(95, REQ_TO_TOKEN_NEW, ERR_RANGE, "req_to_token", "req_to_token of a new token of row {r} is {v}, out_cache_loc says {l}")             \
+    X(96, REQ_TO_TOKEN_PREFIX, ERR_RANGE, "req_to_token", "req_to_token of a prefix token of row {r} is {v}, valid are 1..{l}")             \
+    X(97, LAYER_RANGE, ERR_RANGE, "layer_id", "layer_id {v} is outside 0..{l}")                                                             \
+    X(110, SLOT_FREED, ERR_FREED, "req_pool_indices", "row {r} is mapped to state slot {v}, which is free")                                 \
+    X(111, TRACK_SLOT_FREED, ERR_FREED, "mamba_track_indices", "mamba_track_indices[{r}] is slot {v}, which is free")                       \
+    X(120, SLOT_DUPLICATE, ERR_DUPLICATE, "req_pool_indices", "row {r} shares state slot {v} with row {l}")                                 \
+    X(121, TRACK_DUPLICATE, ERR_DUPLICATE, "mamba_track_indices", "mamba_track_indices[{r}] shares slot {v} with row {l}")                  \
+    X(122, CACHE_LOC_DUPLICATE, ERR_DUPLICATE, "out_cache_loc", "out_cache_loc[{r}] is {v}, as token {l}")                                  \
+    X(130, SLOT_NOT_LIVE, ERR_ALIAS, "req_pool_indices", "row {r} is mapped to slot {v}, which holds a checkpoint")                         \
+    X(131, TRACK_ALIAS_ROW, ERR_ALIAS, "mamba_track_indices", "mamba_track_indices[{r}] is slot {v}, the live slot of row {l}")             \
+    X(132, TRACK_ALIAS_SLOT, ERR_ALIAS, "mamba_track_indices", "mamba_track_indices[{r}] is slot {v}, which is not a track slot")           \
+    X(150, TAKE_NEGATIVE, ERR_SHAPE, "n", "cannot take {v} slots")                                                                          \
+    X(151, TAKE_EXHAUSTED, ERR_CAPACITY, "n", "cannot take {v} slots, {l} are free")                                                        \
+    X(152, TAKE_KIND, ERR_RANGE, "kind", "slot kind {v} cannot be taken")                                                                   \
+    X(153, OP_SLOT_RANGE, ERR_RANGE, "slot", "slot {v} is outside 1..{l}")                                                                  \
+    X(154, OP_SLOT_FREED, ERR_FREED, "slot", "slot {v} is already free")                                                                    \
+    X(155, OP_SLOT_DUPLICATE, ERR_DUPLICATE, "slot", "slot {v} is named twice")                                                             \
+    X(156, COPY_ALIAS, ERR_ALIAS, "slot", "slot {v} cannot be copied onto itself")                                                          \
+    X(157, TABLE_RANGE, ERR_RANGE, "request", "request {v} is outside 0..{l}")                                                              \
+    X(158, BUFFER_RANGE, ERR_RANGE, "buffer", "byte {v} is outside the {l} bytes of the buffer")                                            \
+    X(200, CFG_LAYERS, ERR_SHAPE, "n_layers", "n_layers {v} is outside 1..{l}")                                                             \
+    X(201, CFG_DIM, ERR_SHAPE, "config", "configuration size {r} is {v}, the least is {l}")                                                 \
+    X(202, CFG_GROUPS, ERR_SHAPE, "n_groups", "nheads must be divisible by ngroups: {v} % {l} != 0")                                        \
+    X(203, CFG_CHUNK, ERR_SHAPE, "chunk_size", "chunk_size must be integer power of 2, got {v}")                                            \
+    X(204, CFG_WINDOW, ERR_SHAPE, "conv_width", "conv_states_shape[-1]={v} should be less than C={l}")                                      \
+    X(205, CFG_PAGE, ERR_SHAPE, "page_size", "the larger of page_size {v} and chunk_size {l} must be a multiple of the other")              \
+    X(206, CFG_KV_HEADS, ERR_SHAPE, "n_kv_heads", "query heads must be divisible by kv heads: {v} % {l} != 0")                              \
+    X(207, CFG_CONV_WIDTH, ERR_UNSUPPORTED, "conv_width", "conv_width {v} is not supported, the most is {l}")                               \
+    X(208, CFG_VARIANT, ERR_UNSUPPORTED, "variant", "variant field {r} has the unknown value {v}")                                          \
+    X(209, CFG_DTYPE, ERR_UNSUPPORTED, "dtype", "data type {v} is not supported")                                                           \
+    X(210, CFG_DT_LIMIT, ERR_SHAPE, "dt_limit", "the lower dt limit is above the upper one")
+
+enum hb_rule {
+    HB_RULE_NONE = 0,
+#define HB_RULE_ENUM(number, name, status, field, text) HB_RULE_##name = number,
+    HB_RULES(HB_RULE_ENUM)
+#undef HB_RULE_ENUM
+};
+
+/* Caller-owned error record. row, value and limit are 0 (row -1) where the rule has none. */
+struct hb_error {
+    uint32_t struct_size;
+    int32_t status;
+    int32_t rule;
+    int32_t row;
+    int64_t value;
+    int64_t limit;
+    char text[256];
+};
+
+/* Fills err (may be null) from the rule table and returns the rule's status. The first failure stays: a record whose
+ * status is not HB_OK is left alone. */
+int32_t hb_fail(struct hb_error *err, int32_t rule, int32_t row, int64_t value, int64_t limit);
+/* Fills err with a free text (environment trouble); returns status. */
+int32_t hb_fail_text(struct hb_error *err, int32_t status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void hb_error_clear(struct hb_error *err);
+/* "HB_OK", "HB_ERR_RANGE", ...; "HB_STATUS_UNKNOWN" for other values. */
+const char *hb_status_name(int32_t status);
+/* Rule table access: null when there is no such rule. */
+const char *hb_rule_name(int32_t rule);
+const char *hb_rule_field(int32_t rule);
+int32_t hb_rule_status(int32_t rule);
+/* Numbers of all rules in order; returns their count. */
+int hb_rule_list(const int32_t **numbers);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The test case: a configuration and a short history of steps, as plain data. One table (HB_CASE_FIELDS) names every field;
+ * byte form, JSON form, mutation, explanation and shrinking are driven by it.
+ *
+ * Byte form: magic "HBC1", then the fields in table order. Bytes without the magic are taken as the body; missing bytes
+ * read as zero and a zero byte is the field's default, so short inputs are simple cases. Any byte string decodes; the
+ * canonical form is encode(decode(x)). JSON form: {"schema":1,"target":..,"config":{..},"steps":[..],"breaks":[..]}.
+ *
+ * Meaning of a history. Requests are 0..HB_MAX_REQS-1. TAKE of kind live binds a fresh slot to a request (prefix > 0: the
+ * request already has that many tokens; its state and KV entries are random values written before the first forward;
+ * from >= 0: the request restarts from the from-th track slot, inheriting stream and position of what is stored there).
+ * TAKE of kind track makes the next track slot. Slots are named by the order of their TAKE step (0 = first TAKE of the
+ * case). A forward consumes tokens of its requests; positions advance only when the step succeeded. */
+#ifndef HB_HARNESS_CASE_H
+#define HB_HARNESS_CASE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/caps.h"
+#include "backend/status.h"
+
+enum {
+    HB_CASE_SCHEMA = 1,
+    HB_MAX_STEPS = 12,
+    HB_MAX_ROWS = 8,
+    HB_MAX_REQS = 8,
+    HB_MAX_BREAKS = 4,
+    HB_CASE_MAX_BYTES = 8192,
+    HB_CASE_ID_LEN = 17
+};
+
+enum hb_step_kind {
+    HB_STEP_FORWARD = 0,
+    HB_STEP_TAKE = 1,
+    HB_STEP_FREE = 2,
+    HB_STEP_COPY = 3,
+    HB_STEP_ENTRY = 4, /* call a decode/extend entry of child or wrapper, inside a forward of `mode` if n_rows > 0 */
+    HB_N_STEP_KINDS = 5
+};
+
+/* Value classes of the case's tensors (architecture.md decision 5). */
+enum hb_value_class {
+    HB_VALUES_ORDINARY = 0,  /* about N(0,1), moderate dt */
+    HB_VALUES_EXACT = 1,     /* small integers; forces the exact variants (no silu, no softplus, A = 0, no gate norm) */
+    HB_VALUES_LARGE_DT = 2,
+    HB_VALUES_TINY_DT = 3,
+    HB_VALUES_CANCEL = 4,
+    HB_VALUES_WIDE = 5,      /* powers of two over a wide range */
+    HB_N_VALUE_CLASSES = 6
+};
+
+/* What fills memory that must not be read (surplus tokens, padding rows, free slots). */
+enum hb_unread { HB_UNREAD_RANDOM = 0, HB_UNREAD_NAN = 1, HB_UNREAD_INF = 2, HB_N_UNREAD = 3 };
+
+enum hb_target { HB_TARGET_FORWARD = 0, HB_TARGET_DISPATCH = 1, HB_N_TARGETS = 2 };
+
+struct hb_case_config {
+    int32_t target;
+    int32_t n_layers, attn_mask; /* bit l of attn_mask: layer l is attention */
+    int32_t heads, head_dim, state_size, groups, conv_width, chunk_size, page_chunks; /* page = 1 if 0 else n * C */
+    int32_t act_dtype, state_dtype;
+    int32_t conv_act, gate_norm, norm_whole, dt_softplus, dt_clamp, eps;
+    int32_t conv_bias, dt_bias, skip_d;
+    int32_t q_heads, kv_heads, attn_dim;
+    int32_t spare_slots; /* slots beyond those taken */
+    int32_t kernel_form, thread_order, block_order, order_seed;
+    int32_t value_class, unread, seed;
+    int32_t relation, relation_arg; /* index in the relation table, 0 = none */
+};
+
+struct hb_case_row {
+    int32_t request;
+    int32_t length; /* new tokens; decode rows always use 1 */
+    int32_t track;  /* 0 no, 1 yes */
+    int32_t track_slot;  /* which track slot: index among the case's track TAKEs, modulo their number */
+    int32_t track_point; /* 0: the last aligned point; k > 0: the k-th aligned point of this call, clamped */
+};
+
+struct hb_case_step {
+    int32_t kind;
+    int32_t mode;      /* forward, entry: any 32-bit value */
+    int32_t n_decode;  /* MIXED: the last n_decode rows are native decode rows (shape M2) */
+    int32_t pad_rows, pad_tokens;
+    int32_t optional;  /* bit 0 extend_start_loc, 1 extend_seq_lens_cpu, 2 original_batch_size, 3 all-false mask given */
+    int32_t layer_mask; /* bit l set: layer l is left out of this forward */
+    int32_t n_rows;
+    struct hb_case_row row[HB_MAX_ROWS];
+    int32_t request, slot_kind, prefix, from; /* take; slot_kind 0 live, 1 track; from: -1 or track slot index */
+    int32_t slot, slot2;                      /* free, copy: slot names */
+    int32_t target, direction, layer, null_args; /* entry */
+};
+
+/* One deliberate fault, applied to the derived batch of step `step` (-1: to the configuration). */
+struct hb_case_break {
+    int32_t step;
+    int32_t field; /* index in HB_BREAK_FIELDS */
+    int32_t row;
+    int32_t operation; /* enum hb_break_op */
+    int64_t value;
+};
+
+enum hb_break_op {
+    HB_BREAK_SET = 0,    /* field[row] = value */
+    HB_BREAK_ADD = 1,    /* field[row] += value, wrapping in the field's width */
+    HB_BREAK_ABSENT = 2, /* array: null; has_ flag: 0 */
+    HB_BREAK_LENGTH = 3, /* array length = value clamped to 0..4096; new entries are 0 */
+    HB_BREAK_COPY = 4,   /* field[row] = field[value modulo length] */
+    HB_N_BREAK_OPS = 5
+};
+
+/* X(NAME, json): batch fields a break can name; then mapping table and slots; then configuration fields (step -1). */
+#define HB_BREAK_FIELDS(X)                                                                         \
+    X(FORWARD_MODE, "forward_mode")                                                                \
+    X(BATCH_SIZE, "batch_size")                                                                    \
+    X(ORIGINAL_BATCH_SIZE, "original_batch_size")                                                  \
+    X(N_TOKENS, "n_tokens")                                                                        \
+    X(N_EXTEND, "n_extend")                                                                        \
+    X(REQ_POOL_INDICES, "req_pool_indices")                                                        \
+    X(SEQ_LENS, "seq_lens")                                                                        \
+    X(EXTEND_SEQ_LENS, "extend_seq_lens")                                                          \
+    X(EXTEND_SEQ_LENS_CPU, "extend_seq_lens_cpu")                                                  \
+    X(EXTEND_PREFIX_LENS, "extend_prefix_lens")                                                    \
+    X(EXTEND_START_LOC, "extend_start_loc")                                                        \
+    X(EXTEND_NUM_TOKENS, "extend_num_tokens")                                                      \
+    X(TRACK_MASK, "mamba_track_mask")                                                              \
+    X(TRACK_INDICES, "mamba_track_indices")                                                        \
+    X(TRACK_SEQLENS, "mamba_track_seqlens")                                                        \
+    X(OUT_CACHE_LOC, "out_cache_loc")                                                              \
+    X(REQ_TO_TOKEN, "req_to_token")                                                                \
+    X(REQ_TO_TOKEN_ROWS, "req_to_token_rows")                                                      \
+    X(REQ_TO_TOKEN_COLS, "req_to_token_cols")                                                      \
+    X(IS_DUMMY, "is_dummy")                                                                        \
+    X(TABLE, "req_to_slot")      /* row = request: table_set before this step, undone after it */  \
+    X(BATCH_POINTER, "batch")    /* ABSENT: begin gets a null batch */                             \
+    X(IO_POINTER, "io")          /* ABSENT: buffer `row` (0..2 in, 3 out) of every layer is null */ \
+    X(IO_BYTES, "io_bytes")      /* SET/ADD on the byte count of buffer `row` */                    \
+    X(LAYER_ID, "layer_id")      /* SET: one extra layer call with this id after begin */           \
+    X(SLOT_COUNT, "slot_count")  /* take: number of slots asked for */                             \
+    X(SLOT_KIND, "slot_kind")    /* take: kind passed through */                                   \
+    X(SLOT_ID, "slot_id")        /* free, copy: literal id; row 0 = first, 1 = second */            \
+    X(CFG_N_LAYERS, "config.n_layers")                                                             \
+    X(CFG_HEADS, "config.n_heads")                                                                 \
+    X(CFG_GROUPS, "config.n_groups")                                                               \
+    X(CFG_CONV_WIDTH, "config.conv_width")                                                         \
+    X(CFG_CHUNK_SIZE, "config.chunk_size")                                                         \
+    X(CFG_PAGE_SIZE, "config.page_size")                                                           \
+    X(CFG_KV_HEADS, "config.n_kv_heads")                                                           \
+    X(CFG_VARIANT, "config.variant") /* row: 0 conv_act 1 gate_norm 2 dt_clamp_prefill 3 dt_clamp_decode 4 kernel_form */ \
+    X(CFG_DTYPE, "config.dtype")     /* row: 0 act 1 state */                                       \
+    X(CFG_DT_LO, "config.dt_lo")     /* integer value */
+
+enum hb_break_field {
+#define HB_BREAK_ENUM(name, json) HB_FIELD_##name,
+    HB_BREAK_FIELDS(HB_BREAK_ENUM)
+#undef HB_BREAK_ENUM
+        HB_N_BREAK_FIELDS
+};
+
+struct hb_case {
+    struct hb_case_config config;
+    int32_t n_steps;
+    struct hb_case_step step[HB_MAX_STEPS];
+    int32_t n_breaks;
+    struct hb_case_break brk[HB_MAX_BREAKS];
+};
+
+/* The field table. */
+enum hb_field_group { HB_GROUP_CONFIG, HB_GROUP_STEP, HB_GROUP_ROW, HB_GROUP_BREAK };
+struct hb_case_field {
+    const char *name;
+    int32_t group;   /* enum hb_field_group */
+    size_t offset;   /* in the group's struct */
+    int64_t lo, hi;  /* valid values */
+    int64_t initial; /* default */
+    uint32_t kinds;  /* step kinds that use it (bit k); rows: kinds of their step */
+    const char *const *names; /* names of the values lo.., or null for numbers */
+    int32_t is_wide; /* int64 instead of int32 */
+};
+/* All fields, in byte order; returns their number. */
+int hb_case_fields(const struct hb_case_field **fields);
+const char *hb_break_field_name(int32_t field);
+
+/* A valid default case: no steps. */
+void hb_case_init(struct hb_case *c);
+/* Brings every field into range and makes dependent sizes fit (heads divisible by groups, power-of-two chunk, ...).
+ * Idempotent. Never changes what is already consistent. */
+void hb_case_normalize(struct hb_case *c);
+/* Total: any bytes give a normalised case. */
+void hb_case_decode(const uint8_t *data, size_t size, struct hb_case *out);
+/* Canonical bytes of a normalised case; returns the size (<= HB_CASE_MAX_BYTES), 0 if cap is too small. */
+size_t hb_case_encode(const struct hb_case *c, uint8_t *out, size_t cap);
+/* 16 hex digits of the xxHash64 of the canonical bytes. */
+void hb_case_id(const struct hb_case *c, char id[HB_CASE_ID_LEN]);
+/* Canonical JSON text, malloc'ed, null when out of memory. predicted: a JSON object text added as "predicted", or null. */
+char *hb_case_to_json(const struct hb_case *c, const char *predicted);
+/* Strict: HB_ERR_PARSE with position, value and limit in err for every fault; *out is written only on success.
+ * A top-level "predicted" is ignored. */
+int32_t hb_case_from_json(const char *text, size_t len, struct hb_case *out, struct hb_error *err);
+/* Reads a case file: JSON if its first non-space byte is '{', else bytes. path "-" is standard input.
+ * HB_ERR_IO or HB_ERR_PARSE. */
+int32_t hb_case_load(const char *path, struct hb_case *out, struct hb_error *err);
+/* Writes canonical bytes (or JSON when the name ends in .json) by a temporary file and rename: never half a file. */
+int32_t hb_case_save(const char *path, const struct hb_case *c, struct hb_error *err);
+
+/* The backend configuration that a case asks for (before breaks at step -1). */
+void hb_case_backend_config(const struct hb_case *c, struct hb_config *config);
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Prediction of every status from the interface headers alone; shares the table of words with the backend, no condition. */
+#ifndef HB_HARNESS_EXPECT_H
+#define HB_HARNESS_EXPECT_H
+
+#include "backend/adapter.h"
+
+/* The harness's own model of slots and mapping table. */
+struct hb_slot_model {
+    int32_t n_slots;       /* NS */
+    int32_t *kind;         /* [NS+1] enum hb_slot_kind; kind[0] = HB_SLOT_RESERVED */
+    int32_t *free_list;    /* [NS] ids, first in first out */
+    int32_t n_free;
+    int32_t req_pool_size;
+    int32_t *table;        /* [req_pool_size] */
+};
+int32_t hb_slot_model_init(struct hb_slot_model *m, int32_t n_slots, int32_t req_pool_size);
+void hb_slot_model_destroy(struct hb_slot_model *m);
+int32_t hb_slot_model_copy(struct hb_slot_model *dst, const struct hb_slot_model *src);
+
+/* Each fills *e with what the call must return (status HB_OK included) and changes nothing. */
+void hb_expect_create(const struct hb_config *config, const struct hb_caps *caps, struct hb_error *e);
+void hb_expect_begin(const struct hb_config *config, const struct hb_caps *caps, const struct hb_slot_model *slots,
+                     const struct hb_batch *batch, struct hb_error *e);
+/* phase: has_metadata, mode and n_tokens of the begun batch, and which layers have run (bits). */
+struct hb_forward_phase {
+    int32_t has_metadata, mode, n_tokens;
+    uint32_t layers_run;
+};
+void hb_expect_layer(const struct hb_config *config, const struct hb_forward_phase *phase, int32_t layer_id,
+                     const struct hb_layer_io *io, struct hb_error *e);
+void hb_expect_finish(const struct hb_forward_phase *phase, struct hb_error *e);
+void hb_expect_entry(const struct hb_config *config, const struct hb_forward_phase *phase, int32_t has_handle,
+                     int32_t target, int32_t direction, int32_t layer_id, const struct hb_layer_io *io,
+                     struct hb_error *e);
+void hb_expect_take(const struct hb_slot_model *slots, int32_t n, int32_t kind, struct hb_error *e);
+void hb_expect_free(const struct hb_slot_model *slots, int32_t n, const int32_t *ids, struct hb_error *e);
+void hb_expect_copy(const struct hb_slot_model *slots, int32_t src, int32_t dst, struct hb_error *e);
+void hb_expect_table(const struct hb_slot_model *slots, int32_t req, struct hb_error *e);
+
+#endif

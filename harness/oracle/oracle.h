@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The float64 oracle: token by token, one state per request, with the tier-1 error bounds of tolerance.md 3.1, 3.2, 3.5,
+ * 3.6 and 3.7 carried along. Shares nothing with the backend but the interface headers.
+ * "profile" is the arithmetic of the backend under test; it enters the bounds only, never the values. */
+#ifndef HB_HARNESS_ORACLE_ORACLE_H
+#define HB_HARNESS_ORACLE_ORACLE_H
+
+#include <stdint.h>
+
+#include "backend/caps.h"
+
+/* State of one request in one Mamba2 layer. conv [dim, W] (exact values, oldest first), h/m/r/f [H, P, N]:
+ * value, running sum of absolute values, error bound, cumulative-sum term (tolerance.md 3.2).
+ * th_window [H, ring]: log decays of the last Q tokens, for W_t. All owned. */
+struct hb_ref_state {
+    double *conv;
+    double *h, *m, *r, *f;
+    double *th_ring; /* [H, chunk] */
+    int32_t ring_pos;
+    int64_t n_tokens; /* tokens seen in this call (window of tolerance.md 3.2 restarts with each call) */
+};
+
+/* Allocates a zero state for config. Returns null when out of memory. */
+struct hb_ref_state *hb_ref_state_new(const struct hb_config *config);
+void hb_ref_state_free(struct hb_ref_state *state);
+void hb_ref_state_copy(const struct hb_config *config, struct hb_ref_state *dst, const struct hb_ref_state *src);
+/* Zero state (a request before its first token). */
+void hb_ref_state_zero(const struct hb_config *config, struct hb_ref_state *state);
+/* Sets exact stored values: conv [dim, W], ssm [H, P, N]; bounds become those of an exact input (m = |h|, r = f = 0). */
+void hb_ref_state_set(const struct hb_config *config, struct hb_ref_state *state, const float *conv, const float *ssm);
+/* Bound of the stored temporal state element i of [H, P, N]: B_h of tolerance.md 3.2; stores: number of roundings to the
+ * state type beyond those already charged (1 for a tracked copy made from an unrounded state, else 0). */
+double hb_ref_state_bound(const struct hb_config *config, const struct hb_profile *profile,
+                          const struct hb_ref_state *state, int64_t i, int32_t stores);
+
+/* One call's worth of consecutive tokens of one request in one layer.
+ * z [n, d_inner], xbc [n, dim], dt [n, H]: exactly the values handed to the backend (widened).
+ * out, bound, mag [n, d_inner]: float64 result after the gated norm, its bound B, and the magnitude against which a bound
+ * is vacuous (|value| scale: the larger of |out| and the sum of absolute terms). Any of bound, mag may be null.
+ * at: if at_tokens > 0, *at receives a copy of the state after at_tokens tokens of this call (before any storage
+ * rounding other than what the call itself does); at_tokens <= n. May be null.
+ * Returns 0, or -1 when out of memory. The state advances by n tokens. */
+int hb_ref_mamba2(const struct hb_config *config, const struct hb_layer_params *params, const struct hb_profile *profile,
+                  int32_t path, int32_t n, const float *z, const float *xbc, const float *dt, struct hb_ref_state *state,
+                  double *out, double *bound, double *mag, struct hb_ref_state *at, int32_t at_tokens);
+
+/* Attention of one query token: q [HQ, D]; keys, values [n_ctx, HKV, D] in position order (valid set = all of them).
+ * out, bound, mag [HQ, D]. */
+void hb_ref_attention(const struct hb_config *config, const struct hb_profile *profile, int32_t n_ctx, const float *q,
+                      const float *keys, const float *values, double *out, double *bound, double *mag);
+
+#endif

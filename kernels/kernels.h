@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * C declarations of all launchers and of device memory. Each of the two builds of the kernel sources exports one table:
+ * hb_kernels_emu() (threads run on the host as fibers or loops) and hb_kernels_cuda() (a GPU). No validation happens
+ * here: pointers are device pointers of the same table, sizes fit, indices are in range.
+ *
+ * Letters: H heads, P head dim, N state size, G groups, K conv width, W = K-1, C chunk size, dim = H*P + 2*G*N,
+ * d_inner = H*P, NS1 = slots + 1. Arrays are dense and row-major unless a stride is given. "act" is act_dtype
+ * (HB_FP32 or HB_BF16), "st" is state_dtype. Sums are fp32; bf16 rounds to nearest even, once, at the store. */
+#ifndef HB_KERNELS_KERNELS_H
+#define HB_KERNELS_KERNELS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Rows of one launch. Row r owns tokens qsl[r] .. qsl[r+1]-1 of the token axis, and state slot slots[r]; HB_PAD_SLOT (-1)
+ * rows are skipped: no state byte is touched and no output is written. */
+struct hb_k_rows {
+    int32_t n_rows;
+    const int32_t *qsl;      /* device [n_rows + 1], absolute token positions */
+    const int32_t *slots;    /* device [n_rows] */
+    const int32_t *has_init; /* device [n_rows]: 0 = start from zero, whatever the slot holds. Null: all 1 (decode) */
+};
+
+struct hb_k_conv {
+    struct hb_k_rows rows;
+    int32_t dim, width; /* K */
+    int32_t act_dtype, conv_act; /* enum hb_conv_act */
+    int32_t form;                /* enum hb_kernel_form */
+    int32_t defect;
+    const void *x;       /* act [T, dim] */
+    const float *weight; /* [dim, K] */
+    const float *bias;   /* [dim] or null */
+    void *y;             /* act [T, dim] */
+    void *pool;          /* act [NS1, dim, W], in place: the last W inputs, oldest first */
+};
+
+/* Copies the conv window at a token count into a second slot: for each row with after[r] > 0, pool[dst[r]] := the last W
+ * pre-conv inputs among the row's first after[r] tokens of this call (after[r] >= W is guaranteed). */
+struct hb_k_conv_track {
+    struct hb_k_rows rows;
+    int32_t dim, width, act_dtype, defect;
+    const int32_t *after; /* device [n_rows], 0: not tracked */
+    const int32_t *dst;   /* device [n_rows] */
+    const void *x;        /* act [T, dim] */
+    void *pool;           /* act [NS1, dim, W] */
+};
+
+struct hb_k_ssm {
+    struct hb_k_rows rows;
+    int32_t n_heads, head_dim, state_size, n_groups, chunk_size;
+    int32_t act_dtype, state_dtype;
+    int32_t dt_softplus, dt_clamp; /* enum hb_dt_clamp */
+    float dt_lo, dt_hi;
+    int32_t form, defect;
+    const void *xbc;      /* act [T, dim]: x [H,P] | B [G,N] | C [G,N], after the conv */
+    const void *dt;       /* act [T, H], raw */
+    const float *a;       /* [H] */
+    const float *dt_bias; /* [H] or null */
+    const float *d;       /* [H] or null */
+    void *y;              /* act [T, d_inner] */
+    void *pool;           /* st [NS1, H, P, N], in place */
+    /* prefill only: state after the row's first after[r] tokens of this call (a multiple of C, <= its length) goes to
+     * slot dst[r]; null: nothing is tracked */
+    const int32_t *after;
+    const int32_t *dst;
+};
+
+/* Gated RMS norm over tokens 0 .. n_tokens-1, group statistics over norm_group channels (ops-mamba2.md 2.2). */
+struct hb_k_norm {
+    int32_t n_tokens, d_inner, norm_group, gate_norm, act_dtype, defect;
+    float eps;
+    const void *y;       /* act [T, d_inner] */
+    const void *z;       /* act [T, d_inner] */
+    const float *weight; /* [d_inner] or null where the variant has no norm */
+    void *out;           /* act [T, d_inner] */
+};
+
+/* Copies whole slots src[i] -> dst[i] of one pool; slot_bytes per slot. Pairs with src or dst < 0 are skipped. */
+struct hb_k_slots {
+    int32_t n_pairs, defect;
+    uint64_t slot_bytes;
+    const int32_t *src; /* device [n_pairs]; null: zero-fill dst */
+    const int32_t *dst; /* device [n_pairs] */
+    void *pool;
+};
+
+struct hb_k_kv_write {
+    int32_t n_tokens, row_elems, act_dtype, defect; /* row_elems = HKV * D */
+    const int32_t *loc;                             /* device [n_tokens] token slots */
+    const void *k, *v;                              /* act [n_tokens, HKV, D] */
+    void *k_buf, *v_buf;                            /* act [n_kv, HKV, D] */
+};
+
+/* Causal attention over the cache, ops-attention.md 3. Row r's query tokens are its last positions:
+ * token j of row r has absolute position seq_lens[r] - (qsl[r+1]-qsl[r]) + j. slots[r] < 0: skipped. */
+struct hb_k_attention {
+    struct hb_k_rows rows;
+    int32_t n_q_heads, n_kv_heads, attn_dim, act_dtype, defect;
+    float sm_scale;
+    const int32_t *reqs;         /* device [n_rows] */
+    const int32_t *seq_lens;     /* device [n_rows] */
+    const int32_t *req_to_token; /* device [reqs, max_context] */
+    int32_t max_context;
+    const void *q;                   /* act [T, HQ, D] */
+    const void *k_buf, *v_buf;       /* act [n_kv, HKV, D] */
+    void *out;                       /* act [T, HQ, D] */
+};
+
+struct hb_kernels {
+    uint32_t struct_size;
+    const char *name;       /* "emu", "cuda" */
+    int32_t is_device_code; /* 1: compiled under __CUDACC__ */
+    int32_t exact_guards;   /* allocations are exact-size blocks under AddressSanitizer */
+    /* All return 0 or HB_ERR_DEVICE / HB_ERR_MEMORY; error_text describes the last failure. */
+    const char *(*error_text)(void);
+    int32_t (*open)(void); /* first use of the device; HB_ERR_DEVICE with a reason when there is none */
+    /* Fresh memory is poisoned (0xff bytes: NaN in fp32 and bf16, -1 in int32). */
+    int32_t (*mem_alloc)(uint64_t bytes, void **out);
+    void (*mem_free)(void *ptr);
+    int32_t (*to_device)(void *dst, const void *src, uint64_t bytes);
+    int32_t (*to_host)(void *dst, const void *src, uint64_t bytes);
+    int32_t (*fill)(void *dst, int32_t byte, uint64_t bytes);
+    int32_t (*sync)(void);
+    /* order of threads in a block and of blocks in a grid for the following launches (emulator; no-op on a GPU) */
+    void (*set_order)(int32_t thread_order, int32_t block_order, uint32_t seed);
+    uint64_t (*launches)(void); /* since the process started */
+    /* launchers */
+    int32_t (*conv_prefill)(const struct hb_k_conv *args);
+    int32_t (*conv_update)(const struct hb_k_conv *args); /* every row is one token */
+    int32_t (*conv_track)(const struct hb_k_conv_track *args);
+    int32_t (*ssd_prefill)(const struct hb_k_ssm *args);
+    int32_t (*ssm_update)(const struct hb_k_ssm *args); /* every row is one token */
+    int32_t (*gated_norm)(const struct hb_k_norm *args);
+    int32_t (*slots)(const struct hb_k_slots *args);
+    int32_t (*kv_write)(const struct hb_k_kv_write *args);
+    int32_t (*attention)(const struct hb_k_attention *args);
+};
+
+const struct hb_kernels *hb_kernels_emu(void);
+#ifdef HB_HAVE_CUDA
+const struct hb_kernels *hb_kernels_cuda(void);
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif
