@@ -16,7 +16,12 @@ struct hb_slot_model {
 };
 int32_t hb_slot_model_init(struct hb_slot_model *m, int32_t n_slots, int32_t req_pool_size);
 void hb_slot_model_destroy(struct hb_slot_model *m);
+/* dst is zeroed or initialised; its memory is reused when the sizes agree. */
 int32_t hb_slot_model_copy(struct hb_slot_model *dst, const struct hb_slot_model *src);
+/* What a successful slot_take and slot_free do; the caller has asked hb_expect_take / hb_expect_free. ids of take may be
+ * null. free_list entries from n_free on are 0. */
+void hb_slot_model_take(struct hb_slot_model *m, int32_t n, int32_t kind, int32_t *ids);
+void hb_slot_model_release(struct hb_slot_model *m, int32_t n, const int32_t *ids);
 
 /* Each fills *e with what the call must return (status HB_OK included) and changes nothing. */
 void hb_expect_create(const struct hb_config *config, const struct hb_caps *caps, struct hb_error *e);

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Predicted status of every call except begin: construction, layers, entries, slot operations (contracts.md section 3,
+ * forward-batch.md sections 2 and 4.1, state-pool.md section 2). Rules are tried in ascending number, then rows ascending. */
+#include "harness/expect.h"
+
+#include <stddef.h>
+
+struct size_field {
+    size_t offset;
+    int32_t least;
+};
+struct choice_field {
+    size_t offset;
+    int32_t n_values;
+};
+enum { ROW_NONE = -1, ROW_NORM_GROUP = 7, ROW_LAYER_KIND = 7 };
+
+/* The index is the row of CFG_DIM. */
+static const struct size_field SIZES[] = {
+    {offsetof(struct hb_config, n_heads), 1},       {offsetof(struct hb_config, head_dim), 1},
+    {offsetof(struct hb_config, state_size), 1},    {offsetof(struct hb_config, n_groups), 1},
+    {offsetof(struct hb_config, conv_width), 2},    {offsetof(struct hb_config, chunk_size), 1},
+    {offsetof(struct hb_config, page_size), 1},     {offsetof(struct hb_config, norm_group), 1},
+    {offsetof(struct hb_config, n_q_heads), 1},     {offsetof(struct hb_config, n_kv_heads), 1},
+    {offsetof(struct hb_config, attn_dim), 1},      {offsetof(struct hb_config, n_slots), 1},
+    {offsetof(struct hb_config, req_pool_size), 1}, {offsetof(struct hb_config, max_context), 1},
+    {offsetof(struct hb_config, n_kv), 2},          {offsetof(struct hb_config, max_batch), 1},
+    {offsetof(struct hb_config, max_tokens), 1},
+};
+
+/* The index is the row of CFG_VARIANT; row 7 is the layer kinds. */
+static const struct choice_field CHOICES[] = {
+    {offsetof(struct hb_config, conv_act), HB_N_CONV_ACTS},
+    {offsetof(struct hb_config, gate_norm), HB_N_GATE_NORMS},
+    {offsetof(struct hb_config, dt_clamp_prefill), HB_N_DT_CLAMPS},
+    {offsetof(struct hb_config, dt_clamp_decode), HB_N_DT_CLAMPS},
+    {offsetof(struct hb_config, kernel_form), HB_N_FORMS},
+    {offsetof(struct hb_config, thread_order), HB_N_ORDERS},
+    {offsetof(struct hb_config, block_order), HB_N_ORDERS},
+};
+
+static int32_t config_field(const struct hb_config *config, size_t offset) {
+    return *(const int32_t *)(const void *)((const char *)config + offset);
+}
+
+static int is_known(int32_t value, int32_t n_values, uint32_t declared) {
+    return value >= 0 && value < n_values && ((declared >> value) & 1U) != 0;
+}
+
+/* CFG_DIM: every size has a least value, and the RMS groups tile d_inner. */
+static int32_t check_sizes(const struct hb_config *c, struct hb_error *e) {
+    int64_t d_inner = (int64_t)c->n_heads * c->head_dim;
+    for (int32_t row = 0; row < (int32_t)(sizeof SIZES / sizeof SIZES[0]); row++) {
+        int32_t value = config_field(c, SIZES[row].offset);
+        if (value < SIZES[row].least) {
+            return hb_fail(e, HB_RULE_CFG_DIM, row, value, SIZES[row].least);
+        }
+        if (row == ROW_NORM_GROUP && d_inner % value != 0) {
+            return hb_fail(e, HB_RULE_CFG_DIM, row, value, d_inner);
+        }
+    }
+    return HB_OK;
+}
+
+/* The relations between sizes: groups, chunk, window, page, kv heads, and the widest conv. */
+static int32_t check_relations(const struct hb_config *c, struct hb_error *e) {
+    int32_t chunk = c->chunk_size;
+    int32_t page = c->page_size;
+    int32_t larger = page > chunk ? page : chunk;
+    int32_t smaller = page > chunk ? chunk : page;
+    if (c->n_heads % c->n_groups != 0) {
+        return hb_fail(e, HB_RULE_CFG_GROUPS, ROW_NONE, c->n_heads, c->n_groups);
+    }
+    if ((chunk & (chunk - 1)) != 0) {
+        return hb_fail(e, HB_RULE_CFG_CHUNK, ROW_NONE, chunk, 0);
+    }
+    if (c->conv_width - 1 >= chunk) {
+        return hb_fail(e, HB_RULE_CFG_WINDOW, ROW_NONE, c->conv_width - 1, chunk);
+    }
+    if (larger % smaller != 0) {
+        return hb_fail(e, HB_RULE_CFG_PAGE, ROW_NONE, page, chunk);
+    }
+    if (c->n_q_heads % c->n_kv_heads != 0) {
+        return hb_fail(e, HB_RULE_CFG_KV_HEADS, ROW_NONE, c->n_q_heads, c->n_kv_heads);
+    }
+    if (c->conv_width > HB_MAX_CONV_WIDTH) {
+        return hb_fail(e, HB_RULE_CFG_CONV_WIDTH, ROW_NONE, c->conv_width, HB_MAX_CONV_WIDTH);
+    }
+    return HB_OK;
+}
+
+static int32_t check_choices(const struct hb_config *c, const struct hb_caps *caps,
+                             struct hb_error *e) {
+    for (int32_t row = 0; row < (int32_t)(sizeof CHOICES / sizeof CHOICES[0]); row++) {
+        int32_t value = config_field(c, CHOICES[row].offset);
+        if (!is_known(value, CHOICES[row].n_values, UINT32_MAX)) {
+            return hb_fail(e, HB_RULE_CFG_VARIANT, row, value, 0);
+        }
+    }
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        if (!is_known(c->layer_kind[i], HB_N_LAYER_KINDS, caps->layer_kinds)) {
+            return hb_fail(e, HB_RULE_CFG_VARIANT, ROW_LAYER_KIND, c->layer_kind[i], 0);
+        }
+    }
+    if (!is_known(c->act_dtype, HB_N_FLOAT_DTYPES, caps->act_dtypes)) {
+        return hb_fail(e, HB_RULE_CFG_DTYPE, 0, c->act_dtype, 0);
+    }
+    if (!is_known(c->state_dtype, HB_N_FLOAT_DTYPES, caps->state_dtypes)) {
+        return hb_fail(e, HB_RULE_CFG_DTYPE, 1, c->state_dtype, 0);
+    }
+    return HB_OK;
+}
+
+void hb_expect_create(const struct hb_config *config, const struct hb_caps *caps,
+                      struct hb_error *e) {
+    hb_error_clear(e);
+    if (config->n_layers < 1 || config->n_layers > HB_MAX_LAYERS) {
+        (void)hb_fail(e, HB_RULE_CFG_LAYERS, ROW_NONE, config->n_layers, HB_MAX_LAYERS);
+        return;
+    }
+    if (check_sizes(config, e) != HB_OK || check_relations(config, e) != HB_OK ||
+        check_choices(config, caps, e) != HB_OK) {
+        return;
+    }
+    if (config->dt_lo > config->dt_hi) {
+        (void)hb_fail(e, HB_RULE_CFG_DT_LIMIT, ROW_NONE, 0, 0);
+    }
+}
+
+static int in_range(const struct hb_config *config, int32_t layer_id) {
+    return layer_id >= 0 && layer_id < config->n_layers;
+}
+
+/* Elements of one token in buffer 0..3 of a layer (adapter.h, hb_layer_io). */
+static uint64_t token_width(const struct hb_config *c, int32_t kind, int32_t buffer) {
+    uint64_t d_inner = (uint64_t)c->n_heads * (uint64_t)c->head_dim;
+    uint64_t conv = d_inner + 2U * (uint64_t)c->n_groups * (uint64_t)c->state_size;
+    uint64_t query = (uint64_t)c->n_q_heads * (uint64_t)c->attn_dim;
+    uint64_t key = (uint64_t)c->n_kv_heads * (uint64_t)c->attn_dim;
+    const uint64_t width[HB_N_LAYER_KINDS][4] = {
+        {d_inner, conv, (uint64_t)c->n_heads, d_inner},
+        {query, key, key, query},
+    };
+    return width[kind][buffer];
+}
+
+static const struct hb_buf *io_buffer(const struct hb_layer_io *io, int32_t i) {
+    return i < 3 ? &io->in[i] : &io->out;
+}
+
+/* NO_METADATA, LAYER_TWICE, IO_NULL, IO_BYTES, LAYER_RANGE. A forward without tokens needs no buffer at all. */
+static void check_layer(const struct hb_config *config, const struct hb_forward_phase *phase,
+                        int32_t layer_id, const struct hb_layer_io *io, struct hb_error *e) {
+    int known = in_range(config, layer_id);
+    if (!phase->has_metadata) {
+        (void)hb_fail(e, HB_RULE_NO_METADATA, ROW_NONE, 0, 0);
+        return;
+    }
+    if (known && ((phase->layers_run >> layer_id) & 1U) != 0) {
+        (void)hb_fail(e, HB_RULE_LAYER_TWICE, ROW_NONE, layer_id, 0);
+        return;
+    }
+    for (int32_t i = 0; i < 4 && phase->n_tokens > 0; i++) {
+        if (io == NULL || io_buffer(io, i)->id == 0) {
+            (void)hb_fail(e, HB_RULE_IO_NULL, i, 0, 0);
+            return;
+        }
+    }
+    for (int32_t i = 0; i < 4 && phase->n_tokens > 0 && known; i++) {
+        uint64_t item = config->act_dtype == HB_BF16 ? 2 : 4;
+        uint64_t width = token_width(config, config->layer_kind[layer_id], i);
+        uint64_t need = (uint64_t)phase->n_tokens * width * item;
+        if (io_buffer(io, i)->bytes < need) {
+            (void)hb_fail(e, HB_RULE_IO_BYTES, i, (int64_t)io_buffer(io, i)->bytes, (int64_t)need);
+            return;
+        }
+    }
+    if (!known) {
+        (void)hb_fail(e, HB_RULE_LAYER_RANGE, ROW_NONE, layer_id, (int64_t)config->n_layers - 1);
+    }
+}
+
+void hb_expect_layer(const struct hb_config *config, const struct hb_forward_phase *phase,
+                     int32_t layer_id, const struct hb_layer_io *io, struct hb_error *e) {
+    hb_error_clear(e);
+    check_layer(config, phase, layer_id, io, e);
+}
+
+void hb_expect_finish(const struct hb_forward_phase *phase, struct hb_error *e) {
+    hb_error_clear(e);
+    if (!phase->has_metadata) {
+        (void)hb_fail(e, HB_RULE_NO_METADATA, ROW_NONE, 0, 0);
+    }
+}
+
+/* forward-batch.md section 2: the child refuses everything; the wrapper refuses Mamba2 layers unless the forward is idle. */
+void hb_expect_entry(const struct hb_config *config, const struct hb_forward_phase *phase,
+                     int32_t has_handle, int32_t target, int32_t direction, int32_t layer_id,
+                     const struct hb_layer_io *io, struct hb_error *e) {
+    (void)direction;
+    hb_error_clear(e);
+    if (target == HB_ENTRY_CHILD) {
+        (void)hb_fail(e, HB_RULE_ENTRY_REFUSED, ROW_NONE, 0, 0);
+        return;
+    }
+    if (!has_handle) {
+        (void)hb_fail(e, HB_RULE_HANDLE_NULL, ROW_NONE, 0, 0);
+        return;
+    }
+    int idle = phase->has_metadata && phase->mode == HB_MODE_IDLE;
+    if (!idle && in_range(config, layer_id) && config->layer_kind[layer_id] == HB_LAYER_MAMBA2) {
+        (void)hb_fail(e, HB_RULE_ENTRY_REFUSED, ROW_NONE, 0, 0);
+        return;
+    }
+    check_layer(config, phase, layer_id, io, e);
+}
+
+void hb_expect_take(const struct hb_slot_model *slots, int32_t n, int32_t kind,
+                    struct hb_error *e) {
+    hb_error_clear(e);
+    if (n < 0) {
+        (void)hb_fail(e, HB_RULE_TAKE_NEGATIVE, ROW_NONE, n, 0);
+    } else if (n > slots->n_free) {
+        (void)hb_fail(e, HB_RULE_TAKE_EXHAUSTED, ROW_NONE, n, slots->n_free);
+    } else if (kind != HB_SLOT_LIVE && kind != HB_SLOT_TRACK) {
+        (void)hb_fail(e, HB_RULE_TAKE_KIND, ROW_NONE, kind, 0);
+    }
+}
+
+/* OP_SLOT_RANGE for all ids, then OP_SLOT_FREED for all ids. */
+static int32_t check_ids(const struct hb_slot_model *slots, int32_t n, const int32_t *ids,
+                         struct hb_error *e) {
+    for (int32_t i = 0; i < n; i++) {
+        if (ids[i] < 1 || ids[i] > slots->n_slots) {
+            return hb_fail(e, HB_RULE_OP_SLOT_RANGE, i, ids[i], slots->n_slots);
+        }
+    }
+    for (int32_t i = 0; i < n; i++) {
+        if (slots->kind[ids[i]] == HB_SLOT_FREE) {
+            return hb_fail(e, HB_RULE_OP_SLOT_FREED, i, ids[i], 0);
+        }
+    }
+    return HB_OK;
+}
+
+void hb_expect_free(const struct hb_slot_model *slots, int32_t n, const int32_t *ids,
+                    struct hb_error *e) {
+    hb_error_clear(e);
+    if (check_ids(slots, n, ids, e) != HB_OK) {
+        return;
+    }
+    for (int32_t later = 1; later < n; later++) {
+        for (int32_t i = 0; i < later; i++) {
+            if (ids[i] == ids[later]) {
+                (void)hb_fail(e, HB_RULE_OP_SLOT_DUPLICATE, later, ids[later], 0);
+                return;
+            }
+        }
+    }
+}
+
+void hb_expect_copy(const struct hb_slot_model *slots, int32_t src, int32_t dst,
+                    struct hb_error *e) {
+    const int32_t ids[2] = {src, dst};
+    hb_error_clear(e);
+    if (check_ids(slots, 2, ids, e) == HB_OK && src == dst) {
+        (void)hb_fail(e, HB_RULE_COPY_ALIAS, ROW_NONE, src, 0);
+    }
+}
+
+void hb_expect_table(const struct hb_slot_model *slots, int32_t req, struct hb_error *e) {
+    hb_error_clear(e);
+    if (req < 0 || req >= slots->req_pool_size) {
+        (void)hb_fail(e, HB_RULE_TABLE_RANGE, ROW_NONE, req, (int64_t)slots->req_pool_size - 1);
+    }
+}

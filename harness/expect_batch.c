@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Predicted status of begin: one table of checks in ascending rule number (forward-batch.md section 4, tracking.md section 6,
+ * contracts.md section 3). A check may rely on every check above it: array lengths fit once the SHAPE rules have passed. */
+#include "harness/expect_internal.h"
+
+#include <string.h>
+
+/* ---- NULL ---- */
+
+static int array_absent(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+    int64_t count = v->count[c->count];
+    return v->array[c->array].data == NULL && count > 0 && report(f, -1, 0, count);
+}
+
+static int extend_num_absent(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+    (void)c;
+    return !v->batch->has_extend_num_tokens && report(f, -1, 0, 0);
+}
+
+static int track_array_absent(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+    return v->array[c->array].data == NULL && report(f, v->first_masked, 0, 0);
+}
+
+/* ---- SHAPE ---- */
+
+static int count_negative(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+    return v->count[c->count] < 0 && report(f, -1, v->count[c->count], 0);
+}
+
+static int extend_rows_misfit(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+    int64_t np = v->count[COUNT_EXTEND];
+    int fits = (v->holds & IF_MIXED) != 0 ? np >= 0 && np <= v->real_rows : np == v->real_rows;
+    (void)c;
+    return !fits && report(f, -1, np, v->real_rows);
+}
+
+static int length_differs(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+    const struct hb_expect_array *a = &v->array[c->array];
+    int64_t count = v->count[c->count];
+    return a->data != NULL && a->len != count && report(f, -1, a->len, count);
+}
+
+static int extend_cpu_differs(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+    (void)c;
+    if (v->array[ARRAY_EXTEND_CPU].data == NULL) {
+        return 0;
+    }
+    for (int64_t r = 0; r < v->count[COUNT_EXTEND]; r++) {
+        int64_t mirror = at32(v, ARRAY_EXTEND_CPU, r);
+        int64_t want = at32(v, ARRAY_EXTEND, r);
+        if (mirror != want) {
+            return report(f, r, mirror, want);
+        }
+    }
+    return 0;
+}
+
+static int start_loc_differs(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+    int64_t sum = 0;
+    (void)c;
+    if (v->array[ARRAY_START].data == NULL) {
+        return 0;
+    }
+    for (int64_t r = 0; r < v->count[COUNT_EXTEND]; r++) {
+        int64_t start = at32(v, ARRAY_START, r);
+        if (start != sum) {
+            return report(f, r, start, sum);
+        }
+        sum += at32(v, ARRAY_EXTEND, r);
+    }
+    return 0;
+}
+
+static int extend_num_differs(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+    int64_t given = v->batch->extend_num_tokens;
+    (void)c;
+    return given != v->n_extended && report(f, -1, given, v->n_extended);
+}
+
+static int tokens_short(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+    int64_t given = v->count[COUNT_TOKENS];
+    (void)c;
+    return given < v->real_tokens && report(f, -1, given, v->real_tokens);
+}
+
+static int token_rows_differ(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+    int64_t rows = v->batch->req_to_token_rows;
+    int64_t want = v->slots->req_pool_size;
+    (void)c;
+    return v->array[ARRAY_TOKENS].data != NULL && rows != want && report(f, -1, rows, want);
+}
+
+static int token_cols_differ(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+    int64_t rows = v->batch->req_to_token_rows;
+    int64_t cols = v->batch->req_to_token_cols;
+    int64_t want = v->config->max_context;
+    const struct hb_expect_array *a = &v->array[ARRAY_TOKENS];
+    (void)c;
+    if (a->data == NULL) {
+        return 0;
+    }
+    if (cols != want) {
+        return report(f, -1, cols, want);
+    }
+    return a->len != rows * cols && report(f, -1, a->len / (rows > 1 ? rows : 1), want);
+}
+
+/* ---- CAPACITY ---- */
+
+static int over_capacity(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+    int32_t most = c->count == COUNT_BATCH ? v->config->max_batch : v->config->max_tokens;
+    return v->count[c->count] > most && report(f, -1, v->count[c->count], most);
+}
+
+/* clang-format off */
+static const struct hb_expect_check CHECKS[] = {
+    {HB_RULE_REQ_NULL,             ON_ROWS,   array_absent,       ARRAY_REQ,    COUNT_BATCH},
+    {HB_RULE_SEQ_LENS_NULL,        ON_ROWS,   array_absent,       ARRAY_SEQ,    COUNT_BATCH},
+    {HB_RULE_EXTEND_LENS_NULL,     ON_EXTEND, array_absent,       ARRAY_EXTEND, COUNT_EXTEND},
+    {HB_RULE_PREFIX_LENS_NULL,     ON_EXTEND, array_absent,       ARRAY_PREFIX, COUNT_EXTEND},
+    {HB_RULE_EXTEND_NUM_NULL,      ON_EXTEND, extend_num_absent,  0, 0},
+    {HB_RULE_TRACK_INDICES_NULL,   ON_ROWS | IF_MASKED,    track_array_absent, ARRAY_TRACK,      0},
+    {HB_RULE_TRACK_LENS_NULL,      ON_EXTEND | IF_MASKED,  track_array_absent, ARRAY_TRACK_LEN,  0},
+    {HB_RULE_CACHE_LOC_NULL,       ON_ROWS | IF_ATTENTION, array_absent,       ARRAY_LOC,        COUNT_TOKENS},
+    {HB_RULE_REQ_TO_TOKEN_NULL,    ON_ROWS | IF_ATTENTION, array_absent,       ARRAY_TOKENS,     COUNT_BATCH},
+    {HB_RULE_BATCH_NEGATIVE,       ON_ALL,    count_negative,     0,                COUNT_BATCH},
+    {HB_RULE_TOKENS_NEGATIVE,      ON_ALL,    count_negative,     0,                COUNT_TOKENS},
+    {HB_RULE_N_EXTEND_ROWS,        ON_EXTEND, extend_rows_misfit, 0, 0},
+    {HB_RULE_REQ_LENGTH,           ON_ROWS,   length_differs,     ARRAY_REQ,        COUNT_BATCH},
+    {HB_RULE_SEQ_LENS_LENGTH,      ON_ROWS,   length_differs,     ARRAY_SEQ,        COUNT_BATCH},
+    {HB_RULE_EXTEND_LENS_LENGTH,   ON_EXTEND, length_differs,     ARRAY_EXTEND,     COUNT_EXTEND},
+    {HB_RULE_EXTEND_CPU_LENGTH,    ON_EXTEND, length_differs,     ARRAY_EXTEND_CPU, COUNT_EXTEND},
+    {HB_RULE_EXTEND_CPU_VALUE,     ON_EXTEND, extend_cpu_differs, 0, 0},
+    {HB_RULE_PREFIX_LENS_LENGTH,   ON_EXTEND, length_differs,     ARRAY_PREFIX,     COUNT_EXTEND},
+    {HB_RULE_START_LOC_LENGTH,     ON_EXTEND, length_differs,     ARRAY_START,      COUNT_EXTEND},
+    {HB_RULE_START_LOC_VALUE,      ON_EXTEND, start_loc_differs,  0, 0},
+    {HB_RULE_EXTEND_NUM_VALUE,     ON_EXTEND, extend_num_differs, 0, 0},
+    {HB_RULE_TOKENS_SHORT,         ON_ROWS,   tokens_short,       0, 0},
+    {HB_RULE_TRACK_MASK_LENGTH,    ON_ROWS,   length_differs,     ARRAY_MASK,       COUNT_BATCH},
+    {HB_RULE_TRACK_INDICES_LENGTH, ON_ROWS | IF_MASKED,    length_differs,     ARRAY_TRACK,      COUNT_BATCH},
+    {HB_RULE_TRACK_LENS_LENGTH,    ON_EXTEND | IF_MASKED,  length_differs,     ARRAY_TRACK_LEN,  COUNT_BATCH},
+    {HB_RULE_CACHE_LOC_LENGTH,     ON_ROWS | IF_ATTENTION, length_differs,     ARRAY_LOC,        COUNT_TOKENS},
+    {HB_RULE_REQ_TO_TOKEN_ROWS,    ON_ROWS | IF_ATTENTION, token_rows_differ,  0, 0},
+    {HB_RULE_REQ_TO_TOKEN_COLS,    ON_ROWS | IF_ATTENTION, token_cols_differ,  0, 0},
+    {HB_RULE_BATCH_CAPACITY,       ON_ALL,    over_capacity,      0,                COUNT_BATCH},
+    {HB_RULE_TOKENS_CAPACITY,      ON_ALL,    over_capacity,      0,                COUNT_TOKENS},
+    {HB_RULE_ORIGINAL_RANGE,       ON_ALL,    hb_expect_original_outside,   0, 0},
+    {HB_RULE_REQ_RANGE,            ON_ROWS,   hb_expect_req_outside,        0, 0},
+    {HB_RULE_REQ_PADDING,          ON_ROWS,   hb_expect_padding_nonzero,    0, 0},
+    {HB_RULE_SLOT_RANGE,           ON_ROWS,   hb_expect_slot_outside,       0, 0},
+    {HB_RULE_SEQ_LEN_RANGE,        ON_ROWS,   hb_expect_decode_seq_len_low, 0, 0},
+    {HB_RULE_EXTEND_LEN_RANGE,     ON_EXTEND, hb_expect_extend_value_low,   ARRAY_EXTEND, 0},
+    {HB_RULE_PREFIX_RANGE,         ON_EXTEND, hb_expect_extend_value_low,   ARRAY_PREFIX, 0},
+    {HB_RULE_PREFIX_SUM,           ON_EXTEND, hb_expect_prefix_sum_differs, 0, 0},
+    {HB_RULE_TRACK_MASK_PADDING,   ON_ROWS | IF_MASKED,    hb_expect_mask_on_padding,    0, 0},
+    {HB_RULE_TRACK_MASK_DECODE,    ON_EXTEND | IF_MASKED | IF_MIXED, hb_expect_mask_on_decode, 0, 0},
+    {HB_RULE_TRACK_SLOT_RANGE,     ON_ROWS | IF_MASKED,    hb_expect_track_slot_outside, 0, 0},
+    {HB_RULE_TRACK_LEN_SHORT,      ON_EXTEND | IF_MASKED,  hb_expect_track_len_outside,  0, 0},
+    {HB_RULE_TRACK_LEN_LONG,       ON_EXTEND | IF_MASKED,  hb_expect_track_len_outside,  0, 0},
+    {HB_RULE_CACHE_LOC_RANGE,      ON_ROWS | IF_ATTENTION, hb_expect_cache_loc_outside,  0, 0},
+    {HB_RULE_CONTEXT_RANGE,        ON_ROWS | IF_ATTENTION, hb_expect_context_exceeded,   0, 0},
+    {HB_RULE_REQ_TO_TOKEN_NEW,     ON_ROWS | IF_ATTENTION, hb_expect_new_token_differs,  0, 0},
+    {HB_RULE_REQ_TO_TOKEN_PREFIX,  ON_ROWS | IF_ATTENTION, hb_expect_prefix_token_outside, 0, 0},
+    {HB_RULE_SLOT_FREED,           ON_ROWS,   hb_expect_live_slot_freed,    0, 0},
+    {HB_RULE_TRACK_SLOT_FREED,     ON_ROWS | IF_MASKED,    hb_expect_track_slot_freed,   0, 0},
+    {HB_RULE_SLOT_DUPLICATE,       ON_ROWS,   hb_expect_live_slot_shared,   0, 0},
+    {HB_RULE_TRACK_DUPLICATE,      ON_ROWS | IF_MASKED,    hb_expect_track_slot_shared,  0, 0},
+    {HB_RULE_CACHE_LOC_DUPLICATE,  ON_ROWS | IF_ATTENTION, hb_expect_cache_loc_shared,   0, 0},
+    {HB_RULE_SLOT_NOT_LIVE,        ON_ROWS,   hb_expect_live_slot_is_checkpoint, 0, 0},
+    {HB_RULE_TRACK_ALIAS_ROW,      ON_ROWS | IF_MASKED,    hb_expect_track_slot_is_live_row, 0, 0},
+    {HB_RULE_TRACK_ALIAS_SLOT,     ON_ROWS | IF_MASKED,    hb_expect_track_slot_wrong_kind, 0, 0},
+};
+/* clang-format on */
+
+/* Families of the modes; 0: begin does not know the mode (PREBUILT and everything outside the enum). */
+static uint32_t mode_family(int32_t mode) {
+    switch (mode) {
+    case HB_MODE_MIXED:
+        return ON_EXTEND | IF_MIXED;
+    case HB_MODE_EXTEND:
+    case HB_MODE_SPLIT_PREFILL:
+    case HB_MODE_DLLM_EXTEND:
+        return ON_EXTEND;
+    case HB_MODE_DECODE:
+        return ON_DECODE;
+    case HB_MODE_IDLE:
+    case HB_MODE_TARGET_VERIFY:
+    case HB_MODE_DRAFT_EXTEND_V2:
+        return ON_IDLE;
+    default:
+        return 0;
+    }
+}
+
+static int has_attention(const struct hb_config *config) {
+    for (int32_t i = 0; i < config->n_layers; i++) {
+        if (config->layer_kind[i] == HB_LAYER_ATTENTION) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void find_mask(struct hb_expect_view *v) {
+    const struct hb_expect_array *mask = &v->array[ARRAY_MASK];
+    const uint8_t *bytes = mask->data;
+    v->first_masked = -1;
+    for (int64_t r = 0; bytes != NULL && r < mask->len; r++) {
+        if (bytes[r] != 0) {
+            v->first_masked = r;
+            v->holds |= IF_MASKED;
+            return;
+        }
+    }
+}
+
+static void view_arrays(struct hb_expect_view *v, const struct hb_batch *b) {
+    v->array[ARRAY_REQ] = (struct hb_expect_array){b->req_pool_indices.data, b->req_pool_indices.len};
+    v->array[ARRAY_SEQ] = (struct hb_expect_array){b->seq_lens.data, b->seq_lens.len};
+    v->array[ARRAY_EXTEND] = (struct hb_expect_array){b->extend_seq_lens.data, b->extend_seq_lens.len};
+    v->array[ARRAY_EXTEND_CPU] =
+        (struct hb_expect_array){b->extend_seq_lens_cpu.data, b->extend_seq_lens_cpu.len};
+    v->array[ARRAY_PREFIX] = (struct hb_expect_array){b->extend_prefix_lens.data, b->extend_prefix_lens.len};
+    v->array[ARRAY_START] = (struct hb_expect_array){b->extend_start_loc.data, b->extend_start_loc.len};
+    v->array[ARRAY_MASK] = (struct hb_expect_array){b->mamba_track_mask.data, b->mamba_track_mask.len};
+    v->array[ARRAY_TRACK] = (struct hb_expect_array){b->mamba_track_indices.data, b->mamba_track_indices.len};
+    v->array[ARRAY_TRACK_LEN] =
+        (struct hb_expect_array){b->mamba_track_seqlens.data, b->mamba_track_seqlens.len};
+    v->array[ARRAY_LOC] = (struct hb_expect_array){b->out_cache_loc.data, b->out_cache_loc.len};
+    v->array[ARRAY_TOKENS] = (struct hb_expect_array){b->req_to_token.data, b->req_to_token.len};
+}
+
+/* Derived counts are right as soon as the lengths they stand on have passed their checks. */
+static void view_make(struct hb_expect_view *v, const struct hb_config *config,
+                      const struct hb_slot_model *slots, const struct hb_batch *b,
+                      uint32_t family) {
+    memset(v, 0, sizeof *v);
+    v->config = config;
+    v->slots = slots;
+    v->batch = b;
+    v->holds = family | (has_attention(config) ? IF_ATTENTION : 0U);
+    v->count[COUNT_BATCH] = b->batch_size;
+    v->count[COUNT_EXTEND] = b->n_extend;
+    v->count[COUNT_TOKENS] = b->n_tokens;
+    v->real_rows = b->has_original_batch_size ? b->original_batch_size : b->batch_size;
+    v->first_masked = -1;
+    if ((family & ON_ROWS) == 0) {
+        return;
+    }
+    view_arrays(v, b);
+    find_mask(v);
+    v->real_tokens = v->real_rows;
+    if ((family & ON_EXTEND) != 0) {
+        const struct hb_expect_array *lens = &v->array[ARRAY_EXTEND];
+        for (int64_t r = 0; lens->data != NULL && r < lens->len && r < b->n_extend; r++) {
+            v->n_extended += at32(v, ARRAY_EXTEND, r);
+        }
+        v->first_decode = b->n_extend;
+        v->real_tokens = v->n_extended + v->real_rows - b->n_extend;
+    }
+}
+
+void hb_expect_begin(const struct hb_config *config, const struct hb_caps *caps,
+                     const struct hb_slot_model *slots, const struct hb_batch *batch,
+                     struct hb_error *e) {
+    hb_error_clear(e);
+    if (batch == NULL) {
+        (void)hb_fail(e, HB_RULE_BATCH_NULL, -1, 0, 0);
+        return;
+    }
+    uint32_t family = mode_family(batch->forward_mode);
+    if (family == 0) {
+        (void)hb_fail(e, HB_RULE_MODE_INVALID, -1, batch->forward_mode, 0);
+        return;
+    }
+    if (((caps->modes >> batch->forward_mode) & 1U) == 0) {
+        (void)hb_fail(e, HB_RULE_MODE_UNSUPPORTED, -1, batch->forward_mode, 0);
+        return;
+    }
+    struct hb_expect_view v;
+    view_make(&v, config, slots, batch, family);
+    for (size_t i = 0; i < sizeof CHECKS / sizeof CHECKS[0]; i++) {
+        const struct hb_expect_check *c = &CHECKS[i];
+        uint32_t conditions = c->when & CONDITIONS;
+        struct hb_expect_finding f = {-1, 0, 0};
+        if ((v.holds & c->when & ON_ALL) != 0 && (v.holds & conditions) == conditions &&
+            c->broken(&v, c, &f)) {
+            (void)hb_fail(e, c->rule, (int32_t)f.row, f.value, f.limit);
+            return;
+        }
+    }
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Private to the prediction of begin: the batch as its checks see it, and the checks of single rows. */
+#ifndef HB_HARNESS_EXPECT_INTERNAL_H
+#define HB_HARNESS_EXPECT_INTERNAL_H
+
+#include "harness/expect.h"
+
+enum hb_expect_array_id {
+    ARRAY_REQ,
+    ARRAY_SEQ,
+    ARRAY_EXTEND,
+    ARRAY_EXTEND_CPU,
+    ARRAY_PREFIX,
+    ARRAY_START,
+    ARRAY_MASK,
+    ARRAY_TRACK,
+    ARRAY_TRACK_LEN,
+    ARRAY_LOC,
+    ARRAY_TOKENS,
+    N_ARRAYS
+};
+enum hb_expect_count_id { COUNT_BATCH, COUNT_EXTEND, COUNT_TOKENS, N_COUNTS };
+
+/* When a check applies: any of the three families, and all of the conditions. */
+enum hb_expect_when {
+    ON_EXTEND = 1,
+    ON_DECODE = 2,
+    ON_IDLE = 4,
+    ON_ROWS = ON_EXTEND | ON_DECODE,
+    ON_ALL = ON_ROWS | ON_IDLE,
+    IF_ATTENTION = 8,
+    IF_MASKED = 16,
+    IF_MIXED = 32,
+    CONDITIONS = IF_ATTENTION | IF_MASKED | IF_MIXED
+};
+
+struct hb_expect_array {
+    const void *data;
+    int64_t len;
+};
+
+/* The batch as the checks see it. */
+struct hb_expect_view {
+    const struct hb_config *config;
+    const struct hb_slot_model *slots;
+    const struct hb_batch *batch;
+    uint32_t holds; /* bits of enum hb_expect_when */
+    struct hb_expect_array array[N_ARRAYS];
+    int64_t count[N_COUNTS];
+    int64_t real_rows;    /* R */
+    int64_t first_decode; /* first row that is a one-token decode */
+    int64_t n_extended;   /* sum of extend_seq_lens */
+    int64_t real_tokens;
+    int64_t first_masked; /* -1: none */
+};
+
+/* What a broken rule reports. */
+struct hb_expect_finding {
+    int64_t row, value, limit;
+};
+
+struct hb_expect_check {
+    int32_t rule;
+    uint32_t when;
+    int (*broken)(const struct hb_expect_view *v, const struct hb_expect_check *c,
+                  struct hb_expect_finding *f);
+    int32_t array; /* enum hb_expect_array_id, where the check is about one array */
+    int32_t count; /* enum hb_expect_count_id */
+};
+
+static inline int report(struct hb_expect_finding *f, int64_t row, int64_t value, int64_t limit) {
+    f->row = row;
+    f->value = value;
+    f->limit = limit;
+    return 1;
+}
+
+static inline int64_t at32(const struct hb_expect_view *v, int32_t array, int64_t i) {
+    return ((const int32_t *)v->array[array].data)[i];
+}
+
+static inline int64_t at64(const struct hb_expect_view *v, int32_t array, int64_t i) {
+    return ((const int64_t *)v->array[array].data)[i];
+}
+
+/* The row's mask bit; only after TRACK_MASK_LENGTH has passed. */
+static inline int is_masked(const struct hb_expect_view *v, int64_t row) {
+    const uint8_t *mask = v->array[ARRAY_MASK].data;
+    return mask != NULL && mask[row] != 0;
+}
+
+/* RANGE, FREED, DUPLICATE and ALIAS checks (expect_rows.c): 1 and *f filled when the rule is broken. */
+#define HB_EXPECT_ROW_CHECKS(X)                                                                    \
+    X(original_outside) X(req_outside) X(padding_nonzero) X(slot_outside) X(decode_seq_len_low)    \
+    X(extend_value_low) X(prefix_sum_differs) X(mask_on_padding) X(mask_on_decode)                 \
+    X(track_slot_outside) X(track_len_outside) X(cache_loc_outside) X(context_exceeded)            \
+    X(new_token_differs) X(prefix_token_outside) X(live_slot_freed) X(track_slot_freed)            \
+    X(live_slot_shared) X(track_slot_shared) X(cache_loc_shared) X(live_slot_is_checkpoint)        \
+    X(track_slot_is_live_row) X(track_slot_wrong_kind)
+
+#define HB_EXPECT_DECLARE(name)                                                                    \
+    int hb_expect_##name(const struct hb_expect_view *v, const struct hb_expect_check *c,          \
+                         struct hb_expect_finding *f);
+HB_EXPECT_ROW_CHECKS(HB_EXPECT_DECLARE)
+#undef HB_EXPECT_DECLARE
+
+#endif
