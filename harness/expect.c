@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Predicted status of every call except begin: construction, layers, entries, slot operations (contracts.md section 3,
- * forward-batch.md sections 2 and 4.1, state-pool.md section 2). Rules are tried in ascending number, then rows ascending. */
+ * Predicted status of every call except begin: construction, layers, entries, slot operations
+ * (contracts.md section 3, forward-batch.md sections 2 and 4.1, state-pool.md section 2). Rules are
+ * tried in ascending number, then rows ascending. */
 #include "harness/expect.h"
 
 #include <stddef.h>
@@ -148,7 +149,8 @@ static const struct hb_buf *io_buffer(const struct hb_layer_io *io, int32_t i) {
     return i < 3 ? &io->in[i] : &io->out;
 }
 
-/* NO_METADATA, LAYER_TWICE, IO_NULL, IO_BYTES, LAYER_RANGE. A forward without tokens needs no buffer at all. */
+/* NO_METADATA, LAYER_TWICE, IO_NULL, IO_BYTES, LAYER_RANGE. A forward without tokens needs no
+ * buffer at all. */
 static void check_layer(const struct hb_config *config, const struct hb_forward_phase *phase,
                         int32_t layer_id, const struct hb_layer_io *io, struct hb_error *e) {
     int known = in_range(config, layer_id);
@@ -193,7 +195,8 @@ void hb_expect_finish(const struct hb_forward_phase *phase, struct hb_error *e) 
     }
 }
 
-/* forward-batch.md section 2: the child refuses everything; the wrapper refuses Mamba2 layers unless the forward is idle. */
+/* forward-batch.md section 2: the child refuses everything; the wrapper refuses Mamba2 layers
+ * unless the forward is idle. */
 void hb_expect_entry(const struct hb_config *config, const struct hb_forward_phase *phase,
                      int32_t has_handle, int32_t target, int32_t direction, int32_t layer_id,
                      const struct hb_layer_io *io, struct hb_error *e) {

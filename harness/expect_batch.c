@@ -1,46 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Predicted status of begin: one table of checks in ascending rule number (forward-batch.md section 4, tracking.md section 6,
- * contracts.md section 3). A check may rely on every check above it: array lengths fit once the SHAPE rules have passed. */
+ * Predicted status of begin: one table of checks in ascending rule number (forward-batch.md section
+ * 4, tracking.md section 6, contracts.md section 3). A check may rely on every check above it:
+ * array lengths fit once the SHAPE rules have passed. */
 #include "harness/expect_internal.h"
 
 #include <string.h>
 
 /* ---- NULL ---- */
 
-static int array_absent(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+static HB_EXPECT_CHECK(array_absent) {
     int64_t count = v->count[c->count];
     return v->array[c->array].data == NULL && count > 0 && report(f, -1, 0, count);
 }
 
-static int extend_num_absent(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+static HB_EXPECT_CHECK(extend_num_absent) {
     (void)c;
     return !v->batch->has_extend_num_tokens && report(f, -1, 0, 0);
 }
 
-static int track_array_absent(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+static HB_EXPECT_CHECK(track_array_absent) {
     return v->array[c->array].data == NULL && report(f, v->first_masked, 0, 0);
 }
 
 /* ---- SHAPE ---- */
 
-static int count_negative(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+static HB_EXPECT_CHECK(count_negative) {
     return v->count[c->count] < 0 && report(f, -1, v->count[c->count], 0);
 }
 
-static int extend_rows_misfit(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+static HB_EXPECT_CHECK(extend_rows_misfit) {
     int64_t np = v->count[COUNT_EXTEND];
     int fits = (v->holds & IF_MIXED) != 0 ? np >= 0 && np <= v->real_rows : np == v->real_rows;
     (void)c;
     return !fits && report(f, -1, np, v->real_rows);
 }
 
-static int length_differs(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+static HB_EXPECT_CHECK(length_differs) {
     const struct hb_expect_array *a = &v->array[c->array];
     int64_t count = v->count[c->count];
     return a->data != NULL && a->len != count && report(f, -1, a->len, count);
 }
 
-static int extend_cpu_differs(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+static HB_EXPECT_CHECK(extend_cpu_differs) {
     (void)c;
     if (v->array[ARRAY_EXTEND_CPU].data == NULL) {
         return 0;
@@ -55,7 +56,7 @@ static int extend_cpu_differs(const struct hb_expect_view *v, const struct hb_ex
     return 0;
 }
 
-static int start_loc_differs(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+static HB_EXPECT_CHECK(start_loc_differs) {
     int64_t sum = 0;
     (void)c;
     if (v->array[ARRAY_START].data == NULL) {
@@ -71,26 +72,26 @@ static int start_loc_differs(const struct hb_expect_view *v, const struct hb_exp
     return 0;
 }
 
-static int extend_num_differs(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+static HB_EXPECT_CHECK(extend_num_differs) {
     int64_t given = v->batch->extend_num_tokens;
     (void)c;
     return given != v->n_extended && report(f, -1, given, v->n_extended);
 }
 
-static int tokens_short(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+static HB_EXPECT_CHECK(tokens_short) {
     int64_t given = v->count[COUNT_TOKENS];
     (void)c;
     return given < v->real_tokens && report(f, -1, given, v->real_tokens);
 }
 
-static int token_rows_differ(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+static HB_EXPECT_CHECK(token_rows_differ) {
     int64_t rows = v->batch->req_to_token_rows;
     int64_t want = v->slots->req_pool_size;
     (void)c;
     return v->array[ARRAY_TOKENS].data != NULL && rows != want && report(f, -1, rows, want);
 }
 
-static int token_cols_differ(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+static HB_EXPECT_CHECK(token_cols_differ) {
     int64_t rows = v->batch->req_to_token_rows;
     int64_t cols = v->batch->req_to_token_cols;
     int64_t want = v->config->max_context;
@@ -107,72 +108,75 @@ static int token_cols_differ(const struct hb_expect_view *v, const struct hb_exp
 
 /* ---- CAPACITY ---- */
 
-static int over_capacity(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+static HB_EXPECT_CHECK(over_capacity) {
     int32_t most = c->count == COUNT_BATCH ? v->config->max_batch : v->config->max_tokens;
     return v->count[c->count] > most && report(f, -1, v->count[c->count], most);
 }
 
 /* clang-format off */
+#define ROW(rule, when, check, array, count) {HB_RULE_##rule, when, hb_expect_##check, array, count}
 static const struct hb_expect_check CHECKS[] = {
-    {HB_RULE_REQ_NULL,             ON_ROWS,   array_absent,       ARRAY_REQ,    COUNT_BATCH},
-    {HB_RULE_SEQ_LENS_NULL,        ON_ROWS,   array_absent,       ARRAY_SEQ,    COUNT_BATCH},
-    {HB_RULE_EXTEND_LENS_NULL,     ON_EXTEND, array_absent,       ARRAY_EXTEND, COUNT_EXTEND},
-    {HB_RULE_PREFIX_LENS_NULL,     ON_EXTEND, array_absent,       ARRAY_PREFIX, COUNT_EXTEND},
-    {HB_RULE_EXTEND_NUM_NULL,      ON_EXTEND, extend_num_absent,  0, 0},
-    {HB_RULE_TRACK_INDICES_NULL,   ON_ROWS | IF_MASKED,    track_array_absent, ARRAY_TRACK,      0},
-    {HB_RULE_TRACK_LENS_NULL,      ON_EXTEND | IF_MASKED,  track_array_absent, ARRAY_TRACK_LEN,  0},
-    {HB_RULE_CACHE_LOC_NULL,       ON_ROWS | IF_ATTENTION, array_absent,       ARRAY_LOC,        COUNT_TOKENS},
-    {HB_RULE_REQ_TO_TOKEN_NULL,    ON_ROWS | IF_ATTENTION, array_absent,       ARRAY_TOKENS,     COUNT_BATCH},
-    {HB_RULE_BATCH_NEGATIVE,       ON_ALL,    count_negative,     0,                COUNT_BATCH},
-    {HB_RULE_TOKENS_NEGATIVE,      ON_ALL,    count_negative,     0,                COUNT_TOKENS},
-    {HB_RULE_N_EXTEND_ROWS,        ON_EXTEND, extend_rows_misfit, 0, 0},
-    {HB_RULE_REQ_LENGTH,           ON_ROWS,   length_differs,     ARRAY_REQ,        COUNT_BATCH},
-    {HB_RULE_SEQ_LENS_LENGTH,      ON_ROWS,   length_differs,     ARRAY_SEQ,        COUNT_BATCH},
-    {HB_RULE_EXTEND_LENS_LENGTH,   ON_EXTEND, length_differs,     ARRAY_EXTEND,     COUNT_EXTEND},
-    {HB_RULE_EXTEND_CPU_LENGTH,    ON_EXTEND, length_differs,     ARRAY_EXTEND_CPU, COUNT_EXTEND},
-    {HB_RULE_EXTEND_CPU_VALUE,     ON_EXTEND, extend_cpu_differs, 0, 0},
-    {HB_RULE_PREFIX_LENS_LENGTH,   ON_EXTEND, length_differs,     ARRAY_PREFIX,     COUNT_EXTEND},
-    {HB_RULE_START_LOC_LENGTH,     ON_EXTEND, length_differs,     ARRAY_START,      COUNT_EXTEND},
-    {HB_RULE_START_LOC_VALUE,      ON_EXTEND, start_loc_differs,  0, 0},
-    {HB_RULE_EXTEND_NUM_VALUE,     ON_EXTEND, extend_num_differs, 0, 0},
-    {HB_RULE_TOKENS_SHORT,         ON_ROWS,   tokens_short,       0, 0},
-    {HB_RULE_TRACK_MASK_LENGTH,    ON_ROWS,   length_differs,     ARRAY_MASK,       COUNT_BATCH},
-    {HB_RULE_TRACK_INDICES_LENGTH, ON_ROWS | IF_MASKED,    length_differs,     ARRAY_TRACK,      COUNT_BATCH},
-    {HB_RULE_TRACK_LENS_LENGTH,    ON_EXTEND | IF_MASKED,  length_differs,     ARRAY_TRACK_LEN,  COUNT_BATCH},
-    {HB_RULE_CACHE_LOC_LENGTH,     ON_ROWS | IF_ATTENTION, length_differs,     ARRAY_LOC,        COUNT_TOKENS},
-    {HB_RULE_REQ_TO_TOKEN_ROWS,    ON_ROWS | IF_ATTENTION, token_rows_differ,  0, 0},
-    {HB_RULE_REQ_TO_TOKEN_COLS,    ON_ROWS | IF_ATTENTION, token_cols_differ,  0, 0},
-    {HB_RULE_BATCH_CAPACITY,       ON_ALL,    over_capacity,      0,                COUNT_BATCH},
-    {HB_RULE_TOKENS_CAPACITY,      ON_ALL,    over_capacity,      0,                COUNT_TOKENS},
-    {HB_RULE_ORIGINAL_RANGE,       ON_ALL,    hb_expect_original_outside,   0, 0},
-    {HB_RULE_REQ_RANGE,            ON_ROWS,   hb_expect_req_outside,        0, 0},
-    {HB_RULE_REQ_PADDING,          ON_ROWS,   hb_expect_padding_nonzero,    0, 0},
-    {HB_RULE_SLOT_RANGE,           ON_ROWS,   hb_expect_slot_outside,       0, 0},
-    {HB_RULE_SEQ_LEN_RANGE,        ON_ROWS,   hb_expect_decode_seq_len_low, 0, 0},
-    {HB_RULE_EXTEND_LEN_RANGE,     ON_EXTEND, hb_expect_extend_value_low,   ARRAY_EXTEND, 0},
-    {HB_RULE_PREFIX_RANGE,         ON_EXTEND, hb_expect_extend_value_low,   ARRAY_PREFIX, 0},
-    {HB_RULE_PREFIX_SUM,           ON_EXTEND, hb_expect_prefix_sum_differs, 0, 0},
-    {HB_RULE_TRACK_MASK_PADDING,   ON_ROWS | IF_MASKED,    hb_expect_mask_on_padding,    0, 0},
-    {HB_RULE_TRACK_MASK_DECODE,    ON_EXTEND | IF_MASKED | IF_MIXED, hb_expect_mask_on_decode, 0, 0},
-    {HB_RULE_TRACK_SLOT_RANGE,     ON_ROWS | IF_MASKED,    hb_expect_track_slot_outside, 0, 0},
-    {HB_RULE_TRACK_LEN_SHORT,      ON_EXTEND | IF_MASKED,  hb_expect_track_len_outside,  0, 0},
-    {HB_RULE_TRACK_LEN_LONG,       ON_EXTEND | IF_MASKED,  hb_expect_track_len_outside,  0, 0},
-    {HB_RULE_CACHE_LOC_RANGE,      ON_ROWS | IF_ATTENTION, hb_expect_cache_loc_outside,  0, 0},
-    {HB_RULE_CONTEXT_RANGE,        ON_ROWS | IF_ATTENTION, hb_expect_context_exceeded,   0, 0},
-    {HB_RULE_REQ_TO_TOKEN_NEW,     ON_ROWS | IF_ATTENTION, hb_expect_new_token_differs,  0, 0},
-    {HB_RULE_REQ_TO_TOKEN_PREFIX,  ON_ROWS | IF_ATTENTION, hb_expect_prefix_token_outside, 0, 0},
-    {HB_RULE_SLOT_FREED,           ON_ROWS,   hb_expect_live_slot_freed,    0, 0},
-    {HB_RULE_TRACK_SLOT_FREED,     ON_ROWS | IF_MASKED,    hb_expect_track_slot_freed,   0, 0},
-    {HB_RULE_SLOT_DUPLICATE,       ON_ROWS,   hb_expect_live_slot_shared,   0, 0},
-    {HB_RULE_TRACK_DUPLICATE,      ON_ROWS | IF_MASKED,    hb_expect_track_slot_shared,  0, 0},
-    {HB_RULE_CACHE_LOC_DUPLICATE,  ON_ROWS | IF_ATTENTION, hb_expect_cache_loc_shared,   0, 0},
-    {HB_RULE_SLOT_NOT_LIVE,        ON_ROWS,   hb_expect_live_slot_is_checkpoint, 0, 0},
-    {HB_RULE_TRACK_ALIAS_ROW,      ON_ROWS | IF_MASKED,    hb_expect_track_slot_is_live_row, 0, 0},
-    {HB_RULE_TRACK_ALIAS_SLOT,     ON_ROWS | IF_MASKED,    hb_expect_track_slot_wrong_kind, 0, 0},
+    ROW(REQ_NULL, ON_ROWS, array_absent, ARRAY_REQ, COUNT_BATCH),
+    ROW(SEQ_LENS_NULL, ON_ROWS, array_absent, ARRAY_SEQ, COUNT_BATCH),
+    ROW(EXTEND_LENS_NULL, ON_EXTEND, array_absent, ARRAY_EXTEND, COUNT_EXTEND),
+    ROW(PREFIX_LENS_NULL, ON_EXTEND, array_absent, ARRAY_PREFIX, COUNT_EXTEND),
+    ROW(EXTEND_NUM_NULL, ON_EXTEND, extend_num_absent, 0, 0),
+    ROW(TRACK_INDICES_NULL, ON_ROWS | IF_MASKED, track_array_absent, ARRAY_TRACK, 0),
+    ROW(TRACK_LENS_NULL, ON_EXTEND | IF_MASKED, track_array_absent, ARRAY_TRACK_LEN, 0),
+    ROW(CACHE_LOC_NULL, ON_ROWS | IF_ATTENTION, array_absent, ARRAY_LOC, COUNT_TOKENS),
+    ROW(REQ_TO_TOKEN_NULL, ON_ROWS | IF_ATTENTION, array_absent, ARRAY_TOKENS, COUNT_BATCH),
+    ROW(BATCH_NEGATIVE, ON_ALL, count_negative, 0, COUNT_BATCH),
+    ROW(TOKENS_NEGATIVE, ON_ALL, count_negative, 0, COUNT_TOKENS),
+    ROW(N_EXTEND_ROWS, ON_EXTEND, extend_rows_misfit, 0, 0),
+    ROW(REQ_LENGTH, ON_ROWS, length_differs, ARRAY_REQ, COUNT_BATCH),
+    ROW(SEQ_LENS_LENGTH, ON_ROWS, length_differs, ARRAY_SEQ, COUNT_BATCH),
+    ROW(EXTEND_LENS_LENGTH, ON_EXTEND, length_differs, ARRAY_EXTEND, COUNT_EXTEND),
+    ROW(EXTEND_CPU_LENGTH, ON_EXTEND, length_differs, ARRAY_EXTEND_CPU, COUNT_EXTEND),
+    ROW(EXTEND_CPU_VALUE, ON_EXTEND, extend_cpu_differs, 0, 0),
+    ROW(PREFIX_LENS_LENGTH, ON_EXTEND, length_differs, ARRAY_PREFIX, COUNT_EXTEND),
+    ROW(START_LOC_LENGTH, ON_EXTEND, length_differs, ARRAY_START, COUNT_EXTEND),
+    ROW(START_LOC_VALUE, ON_EXTEND, start_loc_differs, 0, 0),
+    ROW(EXTEND_NUM_VALUE, ON_EXTEND, extend_num_differs, 0, 0),
+    ROW(TOKENS_SHORT, ON_ROWS, tokens_short, 0, 0),
+    ROW(TRACK_MASK_LENGTH, ON_ROWS, length_differs, ARRAY_MASK, COUNT_BATCH),
+    ROW(TRACK_INDICES_LENGTH, ON_ROWS | IF_MASKED, length_differs, ARRAY_TRACK, COUNT_BATCH),
+    ROW(TRACK_LENS_LENGTH, ON_EXTEND | IF_MASKED, length_differs, ARRAY_TRACK_LEN, COUNT_BATCH),
+    ROW(CACHE_LOC_LENGTH, ON_ROWS | IF_ATTENTION, length_differs, ARRAY_LOC, COUNT_TOKENS),
+    ROW(REQ_TO_TOKEN_ROWS, ON_ROWS | IF_ATTENTION, token_rows_differ, 0, 0),
+    ROW(REQ_TO_TOKEN_COLS, ON_ROWS | IF_ATTENTION, token_cols_differ, 0, 0),
+    ROW(BATCH_CAPACITY, ON_ALL, over_capacity, 0, COUNT_BATCH),
+    ROW(TOKENS_CAPACITY, ON_ALL, over_capacity, 0, COUNT_TOKENS),
+    ROW(ORIGINAL_RANGE, ON_ALL, original_outside, 0, 0),
+    ROW(REQ_RANGE, ON_ROWS, req_outside, 0, 0),
+    ROW(REQ_PADDING, ON_ROWS, padding_nonzero, 0, 0),
+    ROW(SLOT_RANGE, ON_ROWS, slot_outside, 0, 0),
+    ROW(SEQ_LEN_RANGE, ON_ROWS, decode_seq_len_low, 0, 0),
+    ROW(EXTEND_LEN_RANGE, ON_EXTEND, extend_value_low, ARRAY_EXTEND, 0),
+    ROW(PREFIX_RANGE, ON_EXTEND, extend_value_low, ARRAY_PREFIX, 0),
+    ROW(PREFIX_SUM, ON_EXTEND, prefix_sum_differs, 0, 0),
+    ROW(TRACK_MASK_PADDING, ON_ROWS | IF_MASKED, mask_on_padding, 0, 0),
+    ROW(TRACK_MASK_DECODE, ON_EXTEND | IF_MASKED | IF_MIXED, mask_on_decode, 0, 0),
+    ROW(TRACK_SLOT_RANGE, ON_ROWS | IF_MASKED, track_slot_outside, 0, 0),
+    ROW(TRACK_LEN_SHORT, ON_EXTEND | IF_MASKED, track_len_outside, 0, 0),
+    ROW(TRACK_LEN_LONG, ON_EXTEND | IF_MASKED, track_len_outside, 0, 0),
+    ROW(CACHE_LOC_RANGE, ON_ROWS | IF_ATTENTION, cache_loc_outside, 0, 0),
+    ROW(CONTEXT_RANGE, ON_ROWS | IF_ATTENTION, context_exceeded, 0, 0),
+    ROW(REQ_TO_TOKEN_NEW, ON_ROWS | IF_ATTENTION, new_token_differs, 0, 0),
+    ROW(REQ_TO_TOKEN_PREFIX, ON_ROWS | IF_ATTENTION, prefix_token_outside, 0, 0),
+    ROW(SLOT_FREED, ON_ROWS, live_slot_freed, 0, 0),
+    ROW(TRACK_SLOT_FREED, ON_ROWS | IF_MASKED, track_slot_freed, 0, 0),
+    ROW(SLOT_DUPLICATE, ON_ROWS, live_slot_shared, 0, 0),
+    ROW(TRACK_DUPLICATE, ON_ROWS | IF_MASKED, track_slot_shared, 0, 0),
+    ROW(CACHE_LOC_DUPLICATE, ON_ROWS | IF_ATTENTION, cache_loc_shared, 0, 0),
+    ROW(SLOT_NOT_LIVE, ON_ROWS, live_slot_is_checkpoint, 0, 0),
+    ROW(TRACK_ALIAS_ROW, ON_ROWS | IF_MASKED, track_slot_is_live_row, 0, 0),
+    ROW(TRACK_ALIAS_SLOT, ON_ROWS | IF_MASKED, track_slot_wrong_kind, 0, 0),
 };
+#undef ROW
 /* clang-format on */
 
-/* Families of the modes; 0: begin does not know the mode (PREBUILT and everything outside the enum). */
+/* Families of the modes; 0: begin does not know the mode (PREBUILT and everything outside the
+ * enum). */
 static uint32_t mode_family(int32_t mode) {
     switch (mode) {
     case HB_MODE_MIXED:
@@ -215,19 +219,19 @@ static void find_mask(struct hb_expect_view *v) {
 }
 
 static void view_arrays(struct hb_expect_view *v, const struct hb_batch *b) {
-    v->array[ARRAY_REQ] = (struct hb_expect_array){b->req_pool_indices.data, b->req_pool_indices.len};
-    v->array[ARRAY_SEQ] = (struct hb_expect_array){b->seq_lens.data, b->seq_lens.len};
-    v->array[ARRAY_EXTEND] = (struct hb_expect_array){b->extend_seq_lens.data, b->extend_seq_lens.len};
-    v->array[ARRAY_EXTEND_CPU] =
-        (struct hb_expect_array){b->extend_seq_lens_cpu.data, b->extend_seq_lens_cpu.len};
-    v->array[ARRAY_PREFIX] = (struct hb_expect_array){b->extend_prefix_lens.data, b->extend_prefix_lens.len};
-    v->array[ARRAY_START] = (struct hb_expect_array){b->extend_start_loc.data, b->extend_start_loc.len};
-    v->array[ARRAY_MASK] = (struct hb_expect_array){b->mamba_track_mask.data, b->mamba_track_mask.len};
-    v->array[ARRAY_TRACK] = (struct hb_expect_array){b->mamba_track_indices.data, b->mamba_track_indices.len};
-    v->array[ARRAY_TRACK_LEN] =
-        (struct hb_expect_array){b->mamba_track_seqlens.data, b->mamba_track_seqlens.len};
-    v->array[ARRAY_LOC] = (struct hb_expect_array){b->out_cache_loc.data, b->out_cache_loc.len};
-    v->array[ARRAY_TOKENS] = (struct hb_expect_array){b->req_to_token.data, b->req_to_token.len};
+#define TAKE(id, field) v->array[id] = (struct hb_expect_array){b->field.data, b->field.len}
+    TAKE(ARRAY_REQ, req_pool_indices);
+    TAKE(ARRAY_SEQ, seq_lens);
+    TAKE(ARRAY_EXTEND, extend_seq_lens);
+    TAKE(ARRAY_EXTEND_CPU, extend_seq_lens_cpu);
+    TAKE(ARRAY_PREFIX, extend_prefix_lens);
+    TAKE(ARRAY_START, extend_start_loc);
+    TAKE(ARRAY_MASK, mamba_track_mask);
+    TAKE(ARRAY_TRACK, mamba_track_indices);
+    TAKE(ARRAY_TRACK_LEN, mamba_track_seqlens);
+    TAKE(ARRAY_LOC, out_cache_loc);
+    TAKE(ARRAY_TOKENS, req_to_token);
+#undef TAKE
 }
 
 /* Derived counts are right as soon as the lengths they stand on have passed their checks. */

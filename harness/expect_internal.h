@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Private to the prediction of begin: the batch as its checks see it, and the checks of single rows. */
+ * Private to the prediction of begin: the batch as its checks see it, and the checks of single
+ * rows. */
 #ifndef HB_HARNESS_EXPECT_INTERNAL_H
 #define HB_HARNESS_EXPECT_INTERNAL_H
 
 #include "harness/expect.h"
+
+#include <stddef.h>
 
 enum hb_expect_array_id {
     ARRAY_REQ,
@@ -89,7 +92,13 @@ static inline int is_masked(const struct hb_expect_view *v, int64_t row) {
     return mask != NULL && mask[row] != 0;
 }
 
-/* RANGE, FREED, DUPLICATE and ALIAS checks (expect_rows.c): 1 and *f filled when the rule is broken. */
+/* Head of one check. */
+#define HB_EXPECT_CHECK(name)                                                                      \
+    int hb_expect_##name(const struct hb_expect_view *v, const struct hb_expect_check *c,          \
+                         struct hb_expect_finding *f)
+
+/* RANGE, FREED, DUPLICATE and ALIAS checks (expect_rows.c): 1 and *f filled when the rule is
+ * broken. */
 #define HB_EXPECT_ROW_CHECKS(X)                                                                    \
     X(original_outside) X(req_outside) X(padding_nonzero) X(slot_outside) X(decode_seq_len_low)    \
     X(extend_value_low) X(prefix_sum_differs) X(mask_on_padding) X(mask_on_decode)                 \
@@ -98,9 +107,7 @@ static inline int is_masked(const struct hb_expect_view *v, int64_t row) {
     X(live_slot_shared) X(track_slot_shared) X(cache_loc_shared) X(live_slot_is_checkpoint)        \
     X(track_slot_is_live_row) X(track_slot_wrong_kind)
 
-#define HB_EXPECT_DECLARE(name)                                                                    \
-    int hb_expect_##name(const struct hb_expect_view *v, const struct hb_expect_check *c,          \
-                         struct hb_expect_finding *f);
+#define HB_EXPECT_DECLARE(name) HB_EXPECT_CHECK(name);
 HB_EXPECT_ROW_CHECKS(HB_EXPECT_DECLARE)
 #undef HB_EXPECT_DECLARE
 

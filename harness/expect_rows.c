@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Checks of row and token values for the prediction of begin: RANGE, FREED, DUPLICATE, ALIAS. Each relies on all rules with
- * a lower number: lengths fit, and indices checked before are in bounds. */
+ * Checks of row and token values for the prediction of begin: RANGE, FREED, DUPLICATE, ALIAS. Each
+ * relies on all rules with a lower number: lengths fit, and indices checked before are in bounds.
+ * */
 #include "harness/expect_internal.h"
 
 /* First masked row in [from, to), or -1. */
@@ -23,7 +24,7 @@ static int64_t prefix_of(const struct hb_expect_view *v, int64_t row) {
 
 /* ---- RANGE ---- */
 
-int hb_expect_original_outside(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(original_outside) {
     int64_t rows = v->count[COUNT_BATCH];
     int64_t given = v->batch->original_batch_size;
     (void)c;
@@ -31,7 +32,7 @@ int hb_expect_original_outside(const struct hb_expect_view *v, const struct hb_e
            report(f, -1, given, rows);
 }
 
-int hb_expect_req_outside(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(req_outside) {
     int64_t most = (int64_t)v->slots->req_pool_size - 1;
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
@@ -43,7 +44,7 @@ int hb_expect_req_outside(const struct hb_expect_view *v, const struct hb_expect
     return 0;
 }
 
-int hb_expect_padding_nonzero(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(padding_nonzero) {
     (void)c;
     for (int64_t r = v->real_rows; r < v->count[COUNT_BATCH]; r++) {
         if (at32(v, ARRAY_REQ, r) != 0) {
@@ -53,7 +54,7 @@ int hb_expect_padding_nonzero(const struct hb_expect_view *v, const struct hb_ex
     return 0;
 }
 
-int hb_expect_slot_outside(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(slot_outside) {
     int32_t least = v->batch->is_dummy ? 0 : 1;
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
@@ -65,7 +66,7 @@ int hb_expect_slot_outside(const struct hb_expect_view *v, const struct hb_expec
     return 0;
 }
 
-int hb_expect_decode_seq_len_low(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(decode_seq_len_low) {
     (void)c;
     for (int64_t r = v->first_decode; r < v->real_rows; r++) {
         if (at32(v, ARRAY_SEQ, r) < 1) {
@@ -76,7 +77,7 @@ int hb_expect_decode_seq_len_low(const struct hb_expect_view *v, const struct hb
 }
 
 /* extend_seq_lens has least value 1, extend_prefix_lens 0. */
-int hb_expect_extend_value_low(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(extend_value_low) {
     int64_t least = c->array == ARRAY_EXTEND ? 1 : 0;
     for (int64_t r = 0; r < v->count[COUNT_EXTEND]; r++) {
         if (at32(v, c->array, r) < least) {
@@ -86,7 +87,7 @@ int hb_expect_extend_value_low(const struct hb_expect_view *v, const struct hb_e
     return 0;
 }
 
-int hb_expect_prefix_sum_differs(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(prefix_sum_differs) {
     (void)c;
     for (int64_t r = 0; r < v->count[COUNT_EXTEND]; r++) {
         int64_t sum = at32(v, ARRAY_PREFIX, r) + at32(v, ARRAY_EXTEND, r);
@@ -97,19 +98,19 @@ int hb_expect_prefix_sum_differs(const struct hb_expect_view *v, const struct hb
     return 0;
 }
 
-int hb_expect_mask_on_padding(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(mask_on_padding) {
     int64_t row = next_masked(v, v->real_rows, v->count[COUNT_BATCH]);
     (void)c;
     return row >= 0 && report(f, row, 0, 0);
 }
 
-int hb_expect_mask_on_decode(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(mask_on_decode) {
     int64_t row = next_masked(v, v->first_decode, v->real_rows);
     (void)c;
     return row >= 0 && report(f, row, 0, 0);
 }
 
-int hb_expect_track_slot_outside(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(track_slot_outside) {
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
         if (is_masked(v, r)) {
@@ -123,7 +124,7 @@ int hb_expect_track_slot_outside(const struct hb_expect_view *v, const struct hb
 }
 
 /* TRACK_LEN_SHORT and TRACK_LEN_LONG: prefix + CC <= T_i <= prefix + extend, CC = max(C, page). */
-int hb_expect_track_len_outside(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(track_len_outside) {
     int64_t chunk = v->config->chunk_size;
     int64_t page = v->config->page_size;
     for (int64_t r = 0; r < v->count[COUNT_EXTEND]; r++) {
@@ -142,7 +143,7 @@ int hb_expect_track_len_outside(const struct hb_expect_view *v, const struct hb_
     return 0;
 }
 
-int hb_expect_cache_loc_outside(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(cache_loc_outside) {
     int64_t most = (int64_t)v->config->n_kv - 1;
     (void)c;
     for (int64_t i = 0; i < v->real_tokens; i++) {
@@ -154,7 +155,7 @@ int hb_expect_cache_loc_outside(const struct hb_expect_view *v, const struct hb_
     return 0;
 }
 
-int hb_expect_context_exceeded(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(context_exceeded) {
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
         if (at32(v, ARRAY_SEQ, r) > v->config->max_context) {
@@ -168,7 +169,7 @@ static int64_t token_entry(const struct hb_expect_view *v, int64_t row, int64_t 
     return at32(v, ARRAY_TOKENS, at32(v, ARRAY_REQ, row) * v->config->max_context + position);
 }
 
-int hb_expect_new_token_differs(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(new_token_differs) {
     int64_t token = 0;
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
@@ -182,7 +183,7 @@ int hb_expect_new_token_differs(const struct hb_expect_view *v, const struct hb_
     return 0;
 }
 
-int hb_expect_prefix_token_outside(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(prefix_token_outside) {
     int64_t most = (int64_t)v->config->n_kv - 1;
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
@@ -198,7 +199,7 @@ int hb_expect_prefix_token_outside(const struct hb_expect_view *v, const struct 
 
 /* ---- FREED, DUPLICATE, ALIAS ---- */
 
-int hb_expect_live_slot_freed(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(live_slot_freed) {
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
         if (v->slots->kind[slot_of(v, r)] == HB_SLOT_FREE) {
@@ -208,7 +209,7 @@ int hb_expect_live_slot_freed(const struct hb_expect_view *v, const struct hb_ex
     return 0;
 }
 
-int hb_expect_track_slot_freed(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(track_slot_freed) {
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
         if (is_masked(v, r) && v->slots->kind[at64(v, ARRAY_TRACK, r)] == HB_SLOT_FREE) {
@@ -219,7 +220,7 @@ int hb_expect_track_slot_freed(const struct hb_expect_view *v, const struct hb_e
 }
 
 /* Slot 0 may be shared; it only gets here in a dummy call. */
-int hb_expect_live_slot_shared(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(live_slot_shared) {
     (void)c;
     for (int64_t r = 1; r < v->real_rows; r++) {
         int32_t slot = slot_of(v, r);
@@ -232,7 +233,7 @@ int hb_expect_live_slot_shared(const struct hb_expect_view *v, const struct hb_e
     return 0;
 }
 
-int hb_expect_track_slot_shared(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(track_slot_shared) {
     (void)c;
     for (int64_t r = 1; r < v->real_rows; r++) {
         for (int64_t earlier = 0; earlier < r && is_masked(v, r); earlier++) {
@@ -245,7 +246,8 @@ int hb_expect_track_slot_shared(const struct hb_expect_view *v, const struct hb_
     return 0;
 }
 
-/* First token before `end` whose location lies in [base, base + 64 * n_words) and was seen before, else `end`. */
+/* First token before `end` whose location lies in [base, base + 64 * n_words) and was seen before,
+ * else `end`. */
 static int64_t repeated_in_window(const struct hb_expect_view *v, int64_t base, int64_t end) {
     enum { N_WORDS = 64 };
     uint64_t seen[N_WORDS] = {0};
@@ -263,7 +265,7 @@ static int64_t repeated_in_window(const struct hb_expect_view *v, int64_t base, 
 }
 
 /* One pass per 4096 cache slots instead of all pairs of tokens. */
-int hb_expect_cache_loc_shared(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(cache_loc_shared) {
     int64_t first = v->real_tokens;
     (void)c;
     for (int64_t base = 0; base < v->config->n_kv; base += 4096) {
@@ -277,7 +279,7 @@ int hb_expect_cache_loc_shared(const struct hb_expect_view *v, const struct hb_e
     return 0;
 }
 
-int hb_expect_live_slot_is_checkpoint(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(live_slot_is_checkpoint) {
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
         int32_t kind = v->slots->kind[slot_of(v, r)];
@@ -288,7 +290,7 @@ int hb_expect_live_slot_is_checkpoint(const struct hb_expect_view *v, const stru
     return 0;
 }
 
-int hb_expect_track_slot_is_live_row(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(track_slot_is_live_row) {
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
         for (int64_t other = 0; other < v->real_rows && is_masked(v, r); other++) {
@@ -300,7 +302,7 @@ int hb_expect_track_slot_is_live_row(const struct hb_expect_view *v, const struc
     return 0;
 }
 
-int hb_expect_track_slot_wrong_kind(const struct hb_expect_view *v, const struct hb_expect_check *c, struct hb_expect_finding *f) {
+HB_EXPECT_CHECK(track_slot_wrong_kind) {
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
         if (is_masked(v, r) && v->slots->kind[at64(v, ARRAY_TRACK, r)] != HB_SLOT_TRACK) {

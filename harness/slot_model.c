@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The harness's own model of state slots and of the request-to-slot table (state-pool.md section 2). */
+ * The harness's own model of state slots and of the request-to-slot table (state-pool.md section
+ * 2). */
 #include "harness/expect.h"
 
 #include <stdlib.h>
