@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Configuration rules in number order (forward-batch.md section 4.1, backend/README.md "Rules"). */
+#include "backend/config.h"
+
+#include <stddef.h>
+
+#include "backend/memory.h"
+
+enum { ROW_NORM_GROUP = 7, ROW_PRODUCTS = 17, N_SIZES = 17, N_VARIANTS = 7, ROW_LAYER_KIND = 7 };
+
+struct size_row {
+    size_t offset;
+    int32_t least;
+};
+struct variant_row {
+    size_t offset;
+    int32_t n_values;
+};
+
+#define SIZE(field, least) {offsetof(struct hb_config, field), least}
+
+/* Rule 201: row = index. */
+static const struct size_row sizes[N_SIZES] = {
+    SIZE(n_heads, 1),       SIZE(head_dim, 1),  SIZE(state_size, 1), SIZE(n_groups, 1),
+    SIZE(conv_width, 2),    SIZE(chunk_size, 1), SIZE(page_size, 1), SIZE(norm_group, 1),
+    SIZE(n_q_heads, 1),     SIZE(n_kv_heads, 1), SIZE(attn_dim, 1),  SIZE(n_slots, 1),
+    SIZE(req_pool_size, 1), SIZE(max_context, 1), SIZE(n_kv, 2),     SIZE(max_batch, 1),
+    SIZE(max_tokens, 1),
+};
+
+/* Rule 208: row = index; row 7 is layer_kind. */
+static const struct variant_row variants[N_VARIANTS] = {
+    SIZE(conv_act, HB_N_CONV_ACTS),         SIZE(gate_norm, HB_N_GATE_NORMS),
+    SIZE(dt_clamp_prefill, HB_N_DT_CLAMPS), SIZE(dt_clamp_decode, HB_N_DT_CLAMPS),
+    SIZE(kernel_form, HB_N_FORMS),          SIZE(thread_order, HB_N_ORDERS),
+    SIZE(block_order, HB_N_ORDERS),
+};
+
+static int32_t field_at(const struct hb_config *config, size_t offset) {
+    return *(const int32_t *)(const void *)((const char *)config + offset);
+}
+
+int64_t hb_mul_saturate(int64_t a, int64_t b, int64_t c) {
+    int64_t ab;
+    int64_t abc;
+    if (!hb_mul_i64(a, b, &ab)) {
+        return c == 0 ? 0 : INT64_MAX;
+    }
+    return hb_mul_i64(ab, c, &abc) ? abc : INT64_MAX;
+}
+
+/* Rule 201: least values and norm_group | d_inner in row order, then the element counts of one layer's pools. */
+static int32_t check_sizes(const struct hb_config *config, struct hb_error *err) {
+    for (int32_t i = 0; i < N_SIZES; i++) {
+        const int32_t v = field_at(config, sizes[i].offset);
+        if (v < sizes[i].least) {
+            return hb_fail(err, HB_RULE_CFG_DIM, i, v, sizes[i].least);
+        }
+        const int64_t d_inner = (int64_t)config->n_heads * config->head_dim;
+        if (i == ROW_NORM_GROUP && d_inner % v != 0) {
+            return hb_fail(err, HB_RULE_CFG_DIM, i, v, d_inner);
+        }
+    }
+    const int64_t d_inner = (int64_t)config->n_heads * config->head_dim;
+    const int64_t bc = hb_mul_saturate(config->n_groups, config->state_size, 2);
+    const int64_t dim = bc > INT64_MAX - d_inner ? INT64_MAX : d_inner + bc;
+    const int64_t slots = (int64_t)config->n_slots + 1;
+    const int64_t window = (int64_t)config->conv_width - 1;
+    const int64_t head = (int64_t)config->n_kv_heads * config->attn_dim;
+    const int64_t products[] = {hb_mul_saturate(slots, dim, window),
+                                hb_mul_saturate(slots, d_inner, config->state_size),
+                                hb_mul_saturate(config->n_kv, head, 1)};
+    for (int32_t i = 0; i < (int32_t)(sizeof(products) / sizeof(products[0])); i++) {
+        if (products[i] > INT32_MAX) {
+            return hb_fail(err, HB_RULE_CFG_DIM, ROW_PRODUCTS + i, products[i], INT32_MAX);
+        }
+    }
+    return HB_OK;
+}
+
+/* Rules 202..207. */
+static int32_t check_fit(const struct hb_config *config, struct hb_error *err) {
+    const int32_t chunk = config->chunk_size;
+    const int32_t page = config->page_size;
+    const int32_t window = config->conv_width - 1;
+    if (config->n_heads % config->n_groups != 0) {
+        return hb_fail(err, HB_RULE_CFG_GROUPS, -1, config->n_heads, config->n_groups);
+    }
+    if ((chunk & (chunk - 1)) != 0) {
+        return hb_fail(err, HB_RULE_CFG_CHUNK, -1, chunk, 0);
+    }
+    if (window >= chunk) {
+        return hb_fail(err, HB_RULE_CFG_WINDOW, -1, window, chunk);
+    }
+    if ((page > chunk ? page % chunk : chunk % page) != 0) {
+        return hb_fail(err, HB_RULE_CFG_PAGE, -1, page, chunk);
+    }
+    if (config->n_q_heads % config->n_kv_heads != 0) {
+        return hb_fail(err, HB_RULE_CFG_KV_HEADS, -1, config->n_q_heads, config->n_kv_heads);
+    }
+    if (config->conv_width > HB_MAX_CONV_WIDTH) {
+        return hb_fail(err, HB_RULE_CFG_CONV_WIDTH, -1, config->conv_width, HB_MAX_CONV_WIDTH);
+    }
+    return HB_OK;
+}
+
+/* Rules 208..210. */
+static int32_t check_values(const struct hb_config *config, struct hb_error *err) {
+    for (int32_t i = 0; i < N_VARIANTS; i++) {
+        const int32_t v = field_at(config, variants[i].offset);
+        if (v < 0 || v >= variants[i].n_values) {
+            return hb_fail(err, HB_RULE_CFG_VARIANT, i, v, 0);
+        }
+    }
+    for (int32_t i = 0; i < config->n_layers; i++) {
+        const int32_t kind = config->layer_kind[i];
+        if (kind < 0 || kind >= HB_N_LAYER_KINDS) {
+            return hb_fail(err, HB_RULE_CFG_VARIANT, ROW_LAYER_KIND, kind, 0);
+        }
+    }
+    const int32_t dtypes[2] = {config->act_dtype, config->state_dtype};
+    for (int32_t i = 0; i < 2; i++) {
+        if (dtypes[i] < 0 || dtypes[i] >= HB_N_FLOAT_DTYPES) {
+            return hb_fail(err, HB_RULE_CFG_DTYPE, i, dtypes[i], 0);
+        }
+    }
+    if (config->dt_lo > config->dt_hi) {
+        return hb_fail(err, HB_RULE_CFG_DT_LIMIT, -1, 0, 0);
+    }
+    return HB_OK;
+}
+
+int32_t hb_config_check(const struct hb_config *config, struct hb_error *err) {
+    if (config->n_layers < 1 || config->n_layers > HB_MAX_LAYERS) {
+        return hb_fail(err, HB_RULE_CFG_LAYERS, -1, config->n_layers, HB_MAX_LAYERS);
+    }
+    int32_t status = check_sizes(config, err);
+    if (status == HB_OK) {
+        status = check_fit(config, err);
+    }
+    return status == HB_OK ? check_values(config, err) : status;
+}
+
+static int32_t dtype_bytes(int32_t dtype) {
+    return dtype == HB_BF16 ? 2 : 4;
+}
+
+void hb_config_dims(const struct hb_config *config, struct hb_dims *dims) {
+    *dims = (struct hb_dims){0};
+    dims->d_inner = config->n_heads * config->head_dim;
+    dims->dim = dims->d_inner + 2 * config->n_groups * config->state_size;
+    dims->window = config->conv_width - 1;
+    dims->cache_chunk =
+        config->chunk_size > config->page_size ? config->chunk_size : config->page_size;
+    dims->act_bytes = dtype_bytes(config->act_dtype);
+    dims->state_bytes = dtype_bytes(config->state_dtype);
+    for (int32_t i = 0; i < config->n_layers; i++) {
+        dims->has_attention |= config->layer_kind[i] == HB_LAYER_ATTENTION;
+    }
+    dims->conv_slot_bytes = (int64_t)dims->dim * dims->window * dims->act_bytes;
+    dims->temporal_slot_bytes = (int64_t)dims->d_inner * config->state_size * dims->state_bytes;
+    dims->kv_bytes =
+        (int64_t)config->n_kv * config->n_kv_heads * config->attn_dim * dims->act_bytes;
+}
+
+int64_t hb_config_io_width(const struct hb_config *config, int32_t layer_kind, int32_t i) {
+    const int64_t d_inner = (int64_t)config->n_heads * config->head_dim;
+    const int64_t q = (int64_t)config->n_q_heads * config->attn_dim;
+    const int64_t kv = (int64_t)config->n_kv_heads * config->attn_dim;
+    const int64_t bc = (int64_t)config->n_groups * config->state_size;
+    const int64_t width[HB_N_LAYER_KINDS][4] = {
+        [HB_LAYER_MAMBA2] = {d_inner, d_inner + 2 * bc, config->n_heads, d_inner},
+        [HB_LAYER_ATTENTION] = {q, kv, kv, q},
+    };
+    return width[layer_kind][i];
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Configuration: rules 200.. and the sizes derived from an accepted configuration. */
+#ifndef HB_BACKEND_CONFIG_H
+#define HB_BACKEND_CONFIG_H
+
+#include <stdint.h>
+
+#include "backend/caps.h"
+#include "backend/status.h"
+
+/* Sizes that follow from the configuration; letters as in caps.h. */
+struct hb_dims {
+    int32_t d_inner;     /* H*P */
+    int32_t dim;         /* H*P + 2*G*N */
+    int32_t window;      /* W = K-1 */
+    int32_t cache_chunk; /* CC = max(C, page_size) */
+    int32_t act_bytes, state_bytes;
+    int32_t has_attention;
+    int64_t conv_slot_bytes;     /* dim*W activations */
+    int64_t temporal_slot_bytes; /* H*P*N state elements */
+    int64_t kv_bytes;            /* n_kv*HKV*D activations */
+};
+
+/* Lowest rule number, then lowest row; writes nothing but err. The rows are listed in backend/README.md. */
+int32_t hb_config_check(const struct hb_config *config, struct hb_error *err);
+/* Of a configuration that passed hb_config_check. */
+void hb_config_dims(const struct hb_config *config, struct hb_dims *dims);
+/* Elements per token of layer buffer i (0..2 inputs, 3 output) for a layer kind. */
+int64_t hb_config_io_width(const struct hb_config *config, int32_t layer_kind, int32_t i);
+/* a*b*c, INT64_MAX on overflow; a, b, c >= 0. */
+int64_t hb_mul_saturate(int64_t a, int64_t b, int64_t c);
+
+#endif

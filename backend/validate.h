@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * All checks of a forward batch (forward-batch.md sections 3 and 4): the rule with the lowest number wins, inside a rule
+ * the lowest row. The batch, the tables and every persistent byte are only read. */
+#ifndef HB_BACKEND_VALIDATE_H
+#define HB_BACKEND_VALIDATE_H
+
+#include <stdint.h>
+
+#include "backend/batch.h"
+#include "backend/caps.h"
+#include "backend/status.h"
+
+/* What the checks need beside the batch. The two scratch arrays are all zero before and after each call. */
+struct hb_validate_env {
+    const struct hb_config *config;
+    int32_t has_attention;
+    const int32_t *req_to_slot; /* [req_pool_size] */
+    const int32_t *slot_kind;   /* [NS+1] */
+    int32_t *slot_seen;         /* scratch [NS+1] */
+    int32_t *kv_seen;           /* scratch [n_kv]; may be null without attention layers */
+};
+
+/* Facts of a batch that several checks share; meaningful as far as the checks have come. */
+struct hb_batch_view {
+    const struct hb_validate_env *env;
+    const struct hb_batch *batch;
+    struct hb_error *err;
+    int64_t n_rows; /* B */
+    int64_t n_live; /* R as given */
+    int64_t n_extend;
+    int64_t extend_sum; /* sum of extend_seq_lens as given */
+    int64_t n_real;     /* real tokens */
+    int64_t first_mask; /* first set entry of the track mask, -1: none */
+    int32_t is_idle, is_extend, is_mixed;
+    int32_t has_attention;
+};
+
+/* batch may be null. */
+int32_t hb_validate_batch(const struct hb_validate_env *env, const struct hb_batch *batch, struct hb_error *err);
+/* Rules 80..96, in validate_range.c; called after the shapes were found right. */
+int32_t hb_validate_range(const struct hb_batch_view *v);
+/* Rules 110..132, in validate_slots.c; called after the ranges were found right. */
+int32_t hb_validate_slots(const struct hb_batch_view *v);
+
+#endif
