@@ -5,6 +5,7 @@
 #include "harness/expect.h"
 
 #include <stddef.h>
+#include <string.h>
 
 struct size_field {
     size_t offset;
@@ -41,7 +42,9 @@ static const struct choice_field CHOICES[] = {
 };
 
 static int32_t config_field(const struct hb_config *config, size_t offset) {
-    return *(const int32_t *)(const void *)((const char *)config + offset);
+    int32_t value;
+    memcpy(&value, (const char *)config + offset, sizeof value);
+    return value;
 }
 
 static int is_known(int32_t value, int32_t n_values, uint32_t declared) {
