@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a campaign does with findings: a death becomes a verdict, a finding is run again in fresh processes before it is
+ * believed. And the engine's command line. */
+#include <errno.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness/supervise_internal.h"
+#include "harness/watch.h"
+
+enum {
+    MAX_TRIES = 5,       /* of a finding that did not repeat at once */
+    EXIT_ENGINE_OOM = 71, /* the engine's code for its memory limit, which counts all cases since the start */
+    MAX_ENGINE_ARGS = 48
+};
+
+/* --- a death as a verdict ------------------------------------------------------------------------------------------ */
+
+static void signal_word(int status, char *word, size_t cap) {
+    if (WIFSIGNALED(status)) {
+        const char *name = sigabbrev_np(WTERMSIG(status));
+        snprintf(word, cap, "SIG%s", name ? name : "unknown");
+    } else {
+        snprintf(word, cap, "exit-%d", WEXITSTATUS(status));
+    }
+}
+
+/* The place has what a case's size and values do not change: kind of step, operation, kernel, line. */
+static void crash_place(const struct hb_worker_page *page, char *place, size_t cap) {
+    int32_t operation = page->operation;
+    if (page->kernel[0]) {
+        snprintf(place, cap, "%s %.40s:%d", hb_operation_step(operation), page->kernel, (int)page->kernel_line);
+    } else {
+        snprintf(place, cap, "%s %s", hb_operation_step(operation), hb_operation_name(operation));
+    }
+}
+
+static void crash_verdict(const struct hb_campaign *k, int32_t i, int status, struct hb_verdict *v) {
+    const struct hb_campaign_worker *w = &k->worker[i];
+    const struct hb_worker_page *page = &k->page->worker[i];
+    char word[48];
+    char check[32];
+    char place[64];
+    char text[256];
+    memset(v, 0, sizeof *v);
+    memset(&v->at, 0xff, offsetof(struct hb_divergence, got));
+    crash_place(page, place, sizeof place);
+    if (w->is_killed) {
+        hb_verdict_set(v, HB_VERDICT_HANG, "hang", place, HB_OK, HB_OK, "no end after %.0f s", k->hang_seconds);
+        return;
+    }
+    signal_word(status, word, sizeof word);
+    snprintf(text, sizeof text, "the process ended with %s", word);
+    (void)hb_log_summary(&w->process.log, text, sizeof text, word, sizeof word);
+    snprintf(check, sizeof check, "memory.%.24s", word);
+    hb_verdict_set(v, HB_VERDICT_MEMORY, check, place, HB_OK, HB_OK, "%s", text);
+}
+
+static void crash_message(const struct hb_campaign *k, int32_t i, int status, struct hb_message *m) {
+    const struct hb_worker_page *page = &k->page->worker[i];
+    uint64_t now = hb_now_ns();
+    memset(m, 0, sizeof *m);
+    m->size = sizeof *m;
+    m->kind = HB_MESSAGE_RESULT;
+    m->index = page->index;
+    m->ns = now - page->started_ns;
+    m->at_cases = page->cases;
+    m->at_ns = now - k->page->begun_ns;
+    crash_verdict(k, i, status, &m->verdict);
+}
+
+/* The running case was copied to the page in its canonical form before it began. */
+static void crashed_case(const struct hb_worker_page *page, struct hb_case *c) {
+    size_t n = page->case_size <= sizeof page->case_bytes ? page->case_size : 0;
+    hb_case_decode(page->case_bytes, n, c);
+}
+
+int32_t hb_campaign_crash(struct hb_campaign *k, int32_t i, int status, struct hb_error *err) {
+    struct hb_message m;
+    struct hb_case c;
+    crash_message(k, i, status, &m);
+    crashed_case(&k->page->worker[i], &c);
+    m.target = c.config.target;
+    hb_case_id(&c, m.id);
+    int is_oom = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_ENGINE_OOM;
+    if (k->s->child.work == HB_WORK_FUZZ && (is_oom || !hb_page_see(k->page, m.verdict.fingerprint))) {
+        return HB_OK; /* known; or the sum of many cases, which no single one repeats */
+    }
+    if (k->s->child.work == HB_WORK_FILES) {
+        snprintf(m.file, sizeof m.file, "%s", (int64_t)m.index < k->s->n_files ? k->s->files[m.index] : "");
+    } else if (k->s->child.out_dir[0]) {
+        hb_finding_path(k->s->child.out_dir, m.target, hb_verdict_name(m.verdict.kind), m.verdict.fingerprint, m.id,
+                        m.file, sizeof m.file);
+        int32_t rc = hb_case_save(m.file, &c, err);
+        if (rc != HB_OK) {
+            return rc;
+        }
+    }
+    hb_campaign_result(k, &m, &k->worker[i].process.log);
+    return HB_OK;
+}
+
+/* --- confirmation -------------------------------------------------------------------------------------------------- */
+
+struct confirmation {
+    struct hb_message *m;
+    int32_t n;
+};
+
+static void keep_result(void *ctx, const struct hb_message *m) {
+    struct confirmation *c = ctx;
+    *c->m = *m;
+    c->n++;
+}
+
+int32_t hb_supervise_case(const char *program, const struct hb_child_options *child, const char *file,
+                          double hang_seconds, struct hb_message *m, struct hb_error *err) {
+    struct hb_supervise s;
+    struct hb_supervise_result r;
+    struct hb_message got;
+    struct confirmation keep = {.m = &got};
+    hb_supervise_init(&s);
+    s.program = program;
+    s.child = *child;
+    s.child.work = HB_WORK_FILES;
+    s.child.limit = 0;
+    s.child.out_dir[0] = '\0';
+    s.files = &file;
+    s.n_files = 1;
+    s.hang_seconds = hang_seconds;
+    s.ctx = &keep;
+    s.result = keep_result;
+    int32_t status = hb_supervise(&s, &r, err);
+    if (status == HB_OK && keep.n == 0) {
+        status = hb_fail_text(err, HB_ERR_IO, "interrupted before the case was run");
+    }
+    if (status == HB_OK) {
+        *m = got;
+    }
+    return status;
+}
+
+/* Runs the case again: once if it repeats at once, else MAX_TRIES times for the rate. */
+static void confirm(const struct hb_campaign *k, const struct hb_message *m, struct hb_finding *f) {
+    f->message = m;
+    for (f->tries = 0; f->tries < MAX_TRIES && !(f->tries == 1 && f->same == 1);) {
+        struct hb_message again;
+        if (hb_supervise_interrupts() > 0 ||
+            hb_supervise_case(k->s->program, &k->s->child, m->file, k->hang_seconds, &again, NULL) != HB_OK) {
+            return;
+        }
+        f->tries++;
+        f->same += strcmp(again.verdict.fingerprint, m->verdict.fingerprint) == 0;
+        if (m->verdict.kind == HB_VERDICT_HANG) {
+            return; /* each try costs the whole limit */
+        }
+    }
+}
+
+static void rename_unstable(struct hb_message *m) {
+    char path[HB_PATH_CAP];
+    const char *slash = strrchr(m->file, '/');
+    char dir[HB_PATH_CAP];
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - m->file) : 1, slash ? m->file : ".");
+    hb_finding_path(dir, m->target, "unstable", m->verdict.fingerprint, m->id, path, sizeof path);
+    if (rename(m->file, path) == 0) {
+        memcpy(m->file, path, sizeof m->file);
+    }
+}
+
+static void save_log(const struct hb_message *m, const struct hb_log *log) {
+    char path[HB_PATH_CAP + 8];
+    size_t n = strlen(m->file);
+    if (log && log->n > 0 && n > 5 && strcmp(m->file + n - 5, ".case") == 0) {
+        snprintf(path, sizeof path, "%.*s.txt", (int)(n - 5), m->file);
+        (void)hb_log_save(log, path, NULL); /* the case itself is what counts */
+    }
+}
+
+static void note_first(struct hb_campaign *k, const struct hb_message *m) {
+    if (k->n_findings++ == 0) {
+        k->r->first_seconds = (double)m->at_ns * 1e-9;
+        k->r->first_cases = 0;
+        for (int32_t i = 0; i < k->n_workers; i++) {
+            k->r->first_cases += k->page->worker[i].cases;
+        }
+        if (k->n_workers == 1) {
+            k->r->first_cases = m->at_cases;
+        }
+    }
+}
+
+void hb_campaign_result(struct hb_campaign *k, struct hb_message *m, const struct hb_log *log) {
+    if (k->s->child.work != HB_WORK_FUZZ) {
+        if (hb_verdict_is_finding(m->verdict.kind)) {
+            note_first(k, m);
+        }
+        if (k->s->result) {
+            k->s->result(k->s->ctx, m);
+        }
+        if (k->s->child.work == HB_WORK_GEN) {
+            save_log(m, log);
+        }
+        return;
+    }
+    struct hb_finding f = {.message = m};
+    note_first(k, m);
+    if (m->file[0]) {
+        confirm(k, m, &f);
+        if (f.tries > 0 && f.same < f.tries) {
+            rename_unstable(m);
+        }
+        save_log(m, log);
+    }
+    if (k->s->finding) {
+        k->s->finding(k->s->ctx, &f);
+    }
+}
+
+/* --- the engine ---------------------------------------------------------------------------------------------------- */
+
+int32_t hb_campaign_make_temporary(struct hb_campaign *k, struct hb_error *err) {
+    const char *base = getenv("TMPDIR");
+    char path[HB_PATH_CAP];
+    snprintf(path, sizeof path, "%.900s/hbfuzz-XXXXXX", base && base[0] ? base : "/tmp");
+    if (!mkdtemp(path)) {
+        return hb_fail_text(err, HB_ERR_IO, "cannot make the folder %.180s: %s", path, strerror(errno));
+    }
+    memcpy(k->temporary, path, sizeof path);
+    for (int32_t i = 0; i < k->n_workers; i++) {
+        char corpus[HB_PATH_CAP + 32];
+        snprintf(corpus, sizeof corpus, "%s/corpus-%d", k->temporary, (int)i);
+        if (mkdir(corpus, 0700) != 0) {
+            return hb_fail_text(err, HB_ERR_IO, "cannot make the folder %.180s: %s", corpus, strerror(errno));
+        }
+    }
+    return HB_OK;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *where) {
+    (void)st;
+    (void)kind;
+    (void)where;
+    (void)remove(path);
+    return 0;
+}
+
+void hb_campaign_remove_temporary(struct hb_campaign *k) {
+    if (k->temporary[0]) {
+        (void)nftw(k->temporary, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    }
+}
+
+void hb_campaign_engine_args(const struct hb_campaign *k, int32_t i, struct hb_engine_args *args) {
+    static const char *const fixed[] = {"-len_control=0", "-detect_leaks=0",      "-use_value_profile=0",
+                                        "-handle_int=0",  "-print_final_stats=0", "-rss_limit_mb=4096",
+                                        "-error_exitcode=77"};
+    uint64_t seed = k->page->worker[i].seed;
+    uint32_t seed31 = (uint32_t)((seed ^ (seed >> 31)) & 0x7fffffffU);
+    int n = 0;
+    int t = 0;
+    memset(args, 0, sizeof *args);
+    args->argv[n++] = (char *)(uintptr_t)k->s->engine;
+    for (size_t j = 0; j < sizeof fixed / sizeof fixed[0]; j++) {
+        args->argv[n++] = (char *)(uintptr_t)fixed[j];
+    }
+    snprintf(args->text[t++], sizeof args->text[0], "-max_len=%d", (int)HB_CASE_MAX_BYTES);
+    /* 0 would mean a seed from the clock */
+    snprintf(args->text[t++], sizeof args->text[0], "-seed=%u", seed31 ? seed31 : 0x7fffffffU);
+    /* the supervisor is the first to notice a hang */
+    snprintf(args->text[t++], sizeof args->text[0], "-timeout=%.0f", k->hang_seconds + 20);
+    snprintf(args->text[t++], sizeof args->text[0], "-artifact_prefix=%s/", k->temporary);
+    int n_options = t;
+    if (k->s->corpus_dir) {
+        snprintf(args->text[t++], sizeof args->text[0], "%s", k->s->corpus_dir);
+    } else {
+        snprintf(args->text[t++], sizeof args->text[0], "%s/corpus-%d", k->temporary, (int)i);
+    }
+    for (int j = 0; j < n_options; j++) {
+        args->argv[n++] = args->text[j];
+    }
+    for (int32_t j = 0; j < k->s->n_engine_args && n < MAX_ENGINE_ARGS; j++) {
+        args->argv[n++] = k->s->engine_args[j];
+    }
+    args->argv[n] = args->text[n_options];
+}

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The campaign loop: start workers, listen, notice hangs and deaths, restart, end. */
+#include "harness/supervise.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness/supervise_internal.h"
+
+/* A build with a sanitizer runs cases about three times as slowly. */
+#ifdef HB_ASAN
+static const double default_hang_seconds = 60;
+#else
+static const double default_hang_seconds = 20;
+#endif
+enum { MAX_EARLY_DEATHS = 3 };
+
+static volatile sig_atomic_t interrupts;
+
+static void on_interrupt(int number) {
+    (void)number;
+    interrupts = interrupts + 1;
+}
+
+int hb_supervise_interrupts(void) {
+    return (int)interrupts;
+}
+
+void hb_supervise_init(struct hb_supervise *s) {
+    memset(s, 0, sizeof *s);
+    s->workers = 1;
+    s->child.compare = -1;
+    s->child.seed = 1;
+    hb_gen_options_init(&s->child.gen);
+}
+
+/* --- set-up ------------------------------------------------------------------------------------------------------- */
+
+static int32_t make_page(struct hb_campaign *k, struct hb_error *err) {
+    size_t bytes = hb_page_bytes(k->n_workers);
+    k->page_fd = memfd_create("hbfuzz-page", MFD_CLOEXEC);
+    if (k->page_fd < 0 || ftruncate(k->page_fd, (off_t)bytes) != 0) {
+        return hb_fail_text(err, HB_ERR_MEMORY, "cannot make a shared page of %zu bytes: %s", bytes, strerror(errno));
+    }
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, k->page_fd, 0);
+    if (memory == MAP_FAILED) {
+        return hb_fail_text(err, HB_ERR_MEMORY, "cannot map a shared page of %zu bytes: %s", bytes, strerror(errno));
+    }
+    k->page = memory;
+    k->page->magic = HB_PAGE_MAGIC;
+    k->page->bytes = (uint32_t)bytes;
+    k->page->options = k->s->child;
+    k->page->parent = (int32_t)getpid();
+    k->page->n_workers = k->n_workers;
+    k->page->begun_ns = hb_now_ns();
+    return HB_OK;
+}
+
+static int32_t make_list(struct hb_campaign *k, struct hb_error *err) {
+    k->list_fd = -1;
+    if (k->s->child.work != HB_WORK_FILES) {
+        return HB_OK;
+    }
+    k->list_fd = memfd_create("hbfuzz-list", MFD_CLOEXEC);
+    FILE *f = k->list_fd >= 0 ? fdopen(dup(k->list_fd), "w") : NULL;
+    if (!f) {
+        return hb_fail_text(err, HB_ERR_MEMORY, "cannot make the list of cases: %s", strerror(errno));
+    }
+    int is_bad = 0;
+    for (int64_t i = 0; i < k->s->n_files; i++) {
+        is_bad |= fwrite(k->s->files[i], strlen(k->s->files[i]) + 1, 1, f) != 1;
+    }
+    is_bad |= fclose(f) != 0;
+    return is_bad ? hb_fail_text(err, HB_ERR_MEMORY, "cannot write the list of cases") : HB_OK;
+}
+
+static int32_t set_up(struct hb_campaign *k, struct hb_error *err) {
+    k->worker = calloc((size_t)k->n_workers, sizeof *k->worker);
+    if (!k->worker) {
+        return hb_fail_text(err, HB_ERR_MEMORY, "out of memory for %d workers", (int)k->n_workers);
+    }
+    for (int32_t i = 0; i < k->n_workers; i++) {
+        k->worker[i].process.pipe_fd = -1;
+        k->worker[i].process.log_fd = -1;
+    }
+    int32_t status = make_page(k, err);
+    if (status == HB_OK) {
+        status = make_list(k, err);
+    }
+    if (status == HB_OK && k->s->engine) {
+        status = hb_campaign_make_temporary(k, err);
+    }
+    return status;
+}
+
+static void tear_down(struct hb_campaign *k) {
+    for (int32_t i = 0; k->worker && i < k->n_workers; i++) {
+        struct hb_process *p = &k->worker[i].process;
+        if (p->pid > 0) {
+            hb_process_kill(p);
+            while (waitpid(p->pid, NULL, 0) < 0 && errno == EINTR) {
+            }
+            p->pid = 0;
+        }
+        hb_process_close(p);
+    }
+    free(k->worker);
+    hb_campaign_remove_temporary(k);
+    if (k->page) {
+        (void)munmap(k->page, k->page->bytes);
+    }
+    if (k->page_fd >= 0) {
+        (void)close(k->page_fd);
+    }
+    if (k->list_fd >= 0) {
+        (void)close(k->list_fd);
+    }
+}
+
+static int32_t start_worker(struct hb_campaign *k, int32_t i, struct hb_error *err) {
+    struct hb_campaign_worker *w = &k->worker[i];
+    struct hb_worker_page *page = &k->page->worker[i];
+    page->seed = k->next_seed++;
+    page->first = w->first;
+    page->started_ns = 0;
+    w->is_killed = 0;
+    w->is_failed = 0;
+    w->cases_at_start = page->cases;
+    w->quiet_since_ns = hb_now_ns();
+    w->process.log.is_shown = k->s->is_verbose;
+    char *plain[] = {(char *)(uintptr_t)k->s->program, (char *)(uintptr_t)"--child", NULL};
+    struct hb_process_start start = {
+        .program = k->s->program, .argv = plain, .page_fd = k->page_fd, .list_fd = k->list_fd, .worker = i};
+    struct hb_engine_args args;
+    if (k->s->engine) {
+        hb_campaign_engine_args(k, i, &args);
+        start.program = k->s->engine;
+        start.argv = args.argv;
+    }
+    return hb_process_start(&w->process, &start, err);
+}
+
+/* --- the loop ----------------------------------------------------------------------------------------------------- */
+
+static void wait_for_news(struct hb_campaign *k) {
+    struct pollfd fd[2 * HB_MAX_WORKERS];
+    nfds_t n = 0;
+    int is_ending = 0;
+    for (int32_t i = 0; i < k->n_workers; i++) {
+        const struct hb_process *p = &k->worker[i].process;
+        if (p->pipe_fd >= 0) {
+            fd[n++] = (struct pollfd){.fd = p->pipe_fd, .events = POLLIN};
+        }
+        if (p->log_fd >= 0) {
+            fd[n++] = (struct pollfd){.fd = p->log_fd, .events = POLLIN};
+        }
+        is_ending |= p->pid > 0 && p->pipe_fd < 0;
+    }
+    (void)poll(fd, n, is_ending ? 1 : 50);
+}
+
+static void take_messages(struct hb_campaign *k, int32_t i, struct hb_error *err) {
+    struct hb_campaign_worker *w = &k->worker[i];
+    struct hb_message m;
+    while (hb_process_message(&w->process, &m)) {
+        if (m.size != sizeof m) {
+            k->status = hb_fail_text(err, HB_ERR_IO, "a child process sent %u bytes instead of %zu", m.size, sizeof m);
+            return;
+        }
+        if (m.kind == HB_MESSAGE_FAILED) {
+            w->is_failed = 1;
+            if (k->status == HB_OK) {
+                k->status = m.failed.status;
+                *err = m.failed;
+            }
+        } else if (m.kind == HB_MESSAGE_RESULT) {
+            w->first = m.index + 1;
+            hb_campaign_result(k, &m, NULL);
+        }
+    }
+    hb_process_drain_log(&w->process);
+}
+
+/* Kills a worker whose case is too old, or which does not come to an end after the stop. */
+static void check_hang(struct hb_campaign *k, int32_t i, uint64_t now) {
+    struct hb_campaign_worker *w = &k->worker[i];
+    uint64_t started = __atomic_load_n(&k->page->worker[i].started_ns, __ATOMIC_ACQUIRE);
+    uint64_t since = started ? started : w->quiet_since_ns;
+    if (!started && !k->page->stop) {
+        w->quiet_since_ns = now;
+        return;
+    }
+    if (w->process.pid > 0 && !w->is_killed && now > since && (double)(now - since) * 1e-9 > k->hang_seconds) {
+        w->is_killed = 1;
+        hb_process_kill(&w->process);
+    }
+}
+
+/* After a death with a running case: the case is the finding, the work goes on behind it. */
+static int32_t after_crash(struct hb_campaign *k, int32_t i, int status, struct hb_error *err) {
+    struct hb_campaign_worker *w = &k->worker[i];
+    int32_t rc = hb_campaign_crash(k, i, status, err);
+    if (rc != HB_OK) {
+        return rc;
+    }
+    w->first = k->page->worker[i].index + 1;
+    return HB_OK;
+}
+
+static int32_t after_death(struct hb_campaign *k, int32_t i, int status, struct hb_error *err) {
+    struct hb_campaign_worker *w = &k->worker[i];
+    const struct hb_worker_page *page = &k->page->worker[i];
+    hb_process_drain_log(&w->process);
+    hb_process_close(&w->process);
+    if (w->is_failed || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) {
+        w->is_done = 1;
+        return HB_OK;
+    }
+    if (page->started_ns != 0) {
+        int32_t rc = interrupts > 1 ? HB_OK : after_crash(k, i, status, err);
+        if (rc != HB_OK) {
+            return rc;
+        }
+        w->n_early = 0;
+    } else if (page->cases == w->cases_at_start && ++w->n_early >= MAX_EARLY_DEATHS) {
+        const char *line = w->process.log.text;
+        return hb_fail_text(err, HB_ERR_IO, "the child process ends before its first case: %.*s",
+                            (int)(strcspn(line, "\n") < 180 ? strcspn(line, "\n") : 180), line);
+    }
+    if (k->page->stop) {
+        w->is_done = 1;
+        return HB_OK;
+    }
+    k->r->restarts++;
+    return start_worker(k, i, err);
+}
+
+static void update_totals(struct hb_campaign *k) {
+    struct hb_supervise_result *r = k->r;
+    r->cases = 0;
+    for (int32_t i = 0; i < k->n_workers; i++) {
+        r->cases += k->page->worker[i].cases;
+    }
+    r->seconds = (double)(hb_now_ns() - k->page->begun_ns) * 1e-9;
+    r->findings = k->n_findings;
+}
+
+static void decide_stop(struct hb_campaign *k) {
+    int is_over = interrupts > 0 || k->status != HB_OK;
+    is_over |= k->s->seconds > 0 && k->r->seconds >= k->s->seconds;
+    is_over |= k->s->stop_at_first && k->n_findings > 0;
+    if (is_over && !k->page->stop) {
+        k->page->stop = 1;
+        for (int32_t i = 0; i < k->n_workers; i++) {
+            k->worker[i].quiet_since_ns = hb_now_ns();
+        }
+    }
+    for (int32_t i = 0; interrupts > 1 && i < k->n_workers; i++) {
+        hb_process_kill(&k->worker[i].process);
+    }
+}
+
+static int is_running(const struct hb_campaign *k) {
+    int n = 0;
+    for (int32_t i = 0; i < k->n_workers; i++) {
+        n += !k->worker[i].is_done;
+    }
+    return n > 0;
+}
+
+static void tick(struct hb_campaign *k, uint64_t now) {
+    if (k->s->tick && now - k->ticked_ns > 500000000U) {
+        k->ticked_ns = now;
+        k->s->tick(k->s->ctx, k->r->cases, k->r->seconds, k->n_findings);
+    }
+}
+
+static void loop(struct hb_campaign *k, struct hb_error *err) {
+    for (int32_t i = 0; i < k->n_workers && k->status == HB_OK; i++) {
+        k->status = start_worker(k, i, err);
+    }
+    while (is_running(k)) {
+        wait_for_news(k);
+        uint64_t now = hb_now_ns();
+        for (int32_t i = 0; i < k->n_workers; i++) {
+            struct hb_campaign_worker *w = &k->worker[i];
+            int status = 0;
+            if (w->is_done) {
+                continue;
+            }
+            check_hang(k, i, now);
+            int is_dead = w->process.pid == 0 || hb_process_reap(&w->process, &status);
+            take_messages(k, i, err);
+            int32_t rc = is_dead ? after_death(k, i, status, err) : HB_OK;
+            if (rc != HB_OK) {
+                w->is_done = 1;
+                k->status = k->status == HB_OK ? rc : k->status;
+            }
+        }
+        update_totals(k);
+        decide_stop(k);
+        tick(k, now);
+    }
+}
+
+/* Counts interrupts while a campaign runs; nested campaigns (confirmation) share the count. */
+static void catch_signals(int is_on) {
+    static struct sigaction before[3];
+    static int depth;
+    static const int numbers[3] = {SIGINT, SIGTERM, SIGHUP};
+    depth += is_on ? 1 : -1;
+    if (depth != is_on) {
+        return;
+    }
+    for (int i = 0; i < 3; i++) {
+        if (is_on) {
+            struct sigaction action;
+            memset(&action, 0, sizeof action);
+            action.sa_handler = on_interrupt;
+            (void)sigaction(numbers[i], &action, &before[i]);
+        } else {
+            (void)sigaction(numbers[i], &before[i], NULL);
+        }
+    }
+}
+
+int32_t hb_supervise(const struct hb_supervise *s, struct hb_supervise_result *r, struct hb_error *err) {
+    struct hb_error own = {.struct_size = sizeof own};
+    struct hb_campaign k = {.s = s, .r = r, .page_fd = -1, .list_fd = -1, .next_seed = s->child.seed};
+    k.n_workers = s->workers < 1 ? 1 : s->workers > HB_MAX_WORKERS ? HB_MAX_WORKERS : s->workers;
+    k.hang_seconds = s->hang_seconds > 0 ? s->hang_seconds : default_hang_seconds;
+    memset(r, 0, sizeof *r);
+    r->first_seconds = -1;
+    catch_signals(1);
+    k.status = set_up(&k, &own);
+    if (k.status == HB_OK) {
+        loop(&k, &own);
+        update_totals(&k);
+        for (int32_t i = 0; i < k.n_workers; i++) {
+            hb_run_stats_add(&r->stats, &k.page->worker[i].stats);
+        }
+    }
+    r->is_interrupted = interrupts > 0;
+    tear_down(&k);
+    catch_signals(0);
+    if (k.status != HB_OK && err) {
+        *err = own;
+    }
+    return k.status;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * State of a running campaign, shared by its loop (supervise.c) and by what it does with findings (findings.c). */
+#ifndef HB_HARNESS_SUPERVISE_INTERNAL_H
+#define HB_HARNESS_SUPERVISE_INTERNAL_H
+
+#include "harness/process.h"
+#include "harness/supervise.h"
+
+struct hb_campaign_worker {
+    struct hb_process process;
+    uint64_t first;          /* index of the next case, for a restart */
+    uint64_t cases_at_start;
+    uint64_t quiet_since_ns; /* last time without a running case, or of the stop */
+    int32_t is_killed;       /* by us, for a hang */
+    int32_t is_failed;       /* it said that it cannot go on */
+    int32_t is_done;
+    int32_t n_early;         /* deaths before the first case, in a row */
+};
+
+struct hb_campaign {
+    const struct hb_supervise *s;
+    struct hb_supervise_result *r;
+    struct hb_page *page;
+    int page_fd, list_fd;
+    struct hb_campaign_worker *worker;
+    int32_t n_workers;
+    double hang_seconds;
+    uint64_t next_seed;
+    int64_t n_findings;
+    uint64_t ticked_ns;
+    int32_t status;
+    char temporary[HB_PATH_CAP]; /* folder of the engine's corpora; empty: none */
+};
+
+struct hb_engine_args {
+    char text[16][HB_PATH_CAP + 64];
+    char *argv[64];
+};
+
+/* 1 or more after Ctrl-C. */
+int hb_supervise_interrupts(void);
+/* A result that came from a child, or (log not null) one made from a death. */
+void hb_campaign_result(struct hb_campaign *k, struct hb_message *m, const struct hb_log *log);
+/* Worker i died with a running case: writes the case, and reports the result. */
+int32_t hb_campaign_crash(struct hb_campaign *k, int32_t i, int status, struct hb_error *err);
+int32_t hb_campaign_make_temporary(struct hb_campaign *k, struct hb_error *err);
+void hb_campaign_remove_temporary(struct hb_campaign *k);
+/* The engine's command line for worker i. */
+void hb_campaign_engine_args(const struct hb_campaign *k, int32_t i, struct hb_engine_args *args);
+
+#endif
