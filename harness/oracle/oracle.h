@@ -44,6 +44,17 @@ int hb_ref_mamba2(const struct hb_config *config, const struct hb_layer_params *
                   int32_t path, int32_t n, const float *z, const float *xbc, const float *dt, struct hb_ref_state *state,
                   double *out, double *bound, double *mag, struct hb_ref_state *at, int32_t at_tokens);
 
+/* Numbers that a golden layer has in float64 and a configuration only in fp32. a: A [H], or null for params->a. */
+struct hb_ref_numbers {
+    const double *a;
+    double norm_eps, dt_lo, dt_hi;
+};
+/* The same on inputs that are not representable in fp32: float64 projections of a golden layer (tolerance.md 3.8 a). */
+int hb_ref_mamba2_f64(const struct hb_config *config, const struct hb_ref_numbers *numbers,
+                      const struct hb_layer_params *params, const struct hb_profile *profile, int32_t path, int32_t n,
+                      const double *z, const double *xbc, const double *dt, struct hb_ref_state *state, double *out,
+                      double *bound, double *mag);
+
 /* Attention of one query token: q [HQ, D]; keys, values [n_ctx, HKV, D] in position order (valid set = all of them).
  * out, bound, mag [HQ, D]. */
 void hb_ref_attention(const struct hb_config *config, const struct hb_profile *profile, int32_t n_ctx, const float *q,

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Constants of the bounds, step size and decay (ops-mamba2.md 2.1, tolerance.md 3.1), and the causal convolution
+ * (ops-mamba2.md 1.1, tolerance.md 3.6 and 3.7). */
+#include "harness/oracle/ref_internal.h"
+
+/* Roundings on the longest path of a cumulative sum over one chunk. */
+static int32_t sum_depth(int32_t chunk, int32_t is_tree)
+{
+    if (!is_tree) {
+        return chunk;
+    }
+    int32_t depth = 0;
+    while (depth < 30 && ((int32_t)1 << depth) < chunk) {
+        depth++;
+    }
+    return depth + 1;
+}
+
+struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config, const struct hb_profile *profile)
+{
+    const double u = HB_REF_U32;
+    const int32_t chunk = config->chunk_size > 0 ? config->chunk_size : 1;
+    struct hb_ref_rates k = {0};
+    k.u_io = profile->u_io;
+    k.io_floor = profile->io_floor;
+    k.e_exp = profile->e_exp;
+    k.sp_abs = profile->sp_abs;
+    k.sp_rel = profile->sp_rel;
+    k.u_st = config->state_dtype == HB_BF16 ? 0x1p-8 : 0.0;
+    k.norm_roundings = profile->norm_roundings;
+    if (!profile->chunked) {
+        k.ky = hb_ref_gam(config->state_size + 2.0, profile->u_acc);
+        return k;
+    }
+    const double both = profile->u_op * (2.0 + 2.0 * profile->k_in);
+    const double one = profile->u_op * (1.0 + 2.0 * profile->k_in);
+    const double sum = hb_ref_gam(config->state_size + 2.0 * chunk + 8.0, profile->u_acc);
+    k.ky = (1.0 + both * (1.0 + both)) * (1.0 + sum) - 1.0;
+    k.kstate = (1.0 + one * (1.0 + one)) * (1.0 + hb_ref_gam(chunk + 8.0, profile->u_acc)) - 1.0;
+    k.gq = hb_ref_gam(sum_depth(chunk, profile->cs_tree), u);
+    return k;
+}
+
+/* Comparisons are written so that a NaN stays. */
+static double clamp_step(const struct hb_ref_gate *gate, double sp)
+{
+    double dt = sp;
+    if (gate->clamp != HB_DT_CLAMP_NONE && dt < gate->lo) {
+        dt = gate->lo;
+    }
+    if (gate->clamp == HB_DT_CLAMP_LIMIT && dt > gate->hi) {
+        dt = gate->hi;
+    }
+    return dt;
+}
+
+struct hb_ref_step hb_ref_step_of(const struct hb_ref_gate *gate, const struct hb_ref_rates *rates, double raw)
+{
+    const double u = HB_REF_U32;
+    const double a = raw + (gate->bias ? (double)*gate->bias : 0.0);
+    const double da = gate->bias ? u * fabs(a) + HB_REF_TINY : 0.0;
+    struct hb_ref_step s;
+    s.dt = a;
+    s.ddt = da;
+    if (gate->softplus) {
+        const double e = exp(-fabs(a));
+        const double sp = a > 0.0 ? a + log1p(e) : log1p(e);
+        const double sigmoid = (a >= 0.0 ? 1.0 : e) / (1.0 + e);
+        s.dt = sp;
+        s.ddt = sigmoid * da * (1.0 + 0x1p-10) + rates->sp_abs + rates->sp_rel * sp + HB_REF_TINY;
+        s.ddt += a >= 19.9 ? exp(-a) : 0.0;
+    }
+    s.dt = clamp_step(gate, s.dt);
+    s.th = -(s.dt * gate->rate);
+    s.eta = fabs(gate->rate) * s.ddt + u * fabs(s.th) + HB_REF_TINY;
+    return s;
+}
+
+void hb_ref_conv_token(const struct hb_config *config, const struct hb_ref_rates *rates,
+                       const double *const rows[HB_MAX_CONV_WIDTH], const struct hb_ref_box *box)
+{
+    const struct hb_ref_dims d = hb_ref_dims_of(config);
+    const int64_t n = d.dim;
+    const double gam = hb_ref_gam(d.conv_width + 1.0, HB_REF_U32);
+    const double *restrict bias = box->taps + d.conv_width * n;
+    double *restrict c = box->c;
+    double *restrict dc = box->dc;
+    for (int64_t i = 0; i < n; i++) {
+        c[i] = bias[i];
+        dc[i] = fabs(bias[i]);
+    }
+    for (int32_t j = 0; j < d.conv_width; j++) {
+        const double *restrict w = box->taps + j * n;
+        const double *restrict x = rows[j];
+        for (int64_t i = 0; i < n; i++) {
+            const double p = w[i] * x[i];
+            c[i] += p;
+            dc[i] += fabs(p);
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        /* a sum that may overflow inside is not judged */
+        const double over = dc[i] > (double)FLT_MAX ? (double)INFINITY : 0.0;
+        double e = gam * dc[i] + d.conv_width * HB_REF_TINY + over;
+        if (config->conv_act == HB_CONV_SILU) {
+            const double a = c[i];
+            c[i] = hb_ref_silu(a);
+            e = 1.1 * e + hb_ref_silu_error(a, c[i], rates->e_exp);
+        }
+        dc[i] = hb_ref_rounded(c[i], e, rates->u_io, rates->io_floor);
+    }
+}

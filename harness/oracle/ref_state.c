@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * State of one request: one block of memory with the public arrays and the scratch of a call behind them. */
+#include "harness/oracle/ref_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct hb_ref_dims hb_ref_dims_of(const struct hb_config *config)
+{
+    struct hb_ref_dims d;
+    d.heads = config->n_heads;
+    d.head_dim = config->head_dim;
+    d.state_size = config->state_size;
+    d.groups = config->n_groups;
+    d.conv_width = config->conv_width;
+    d.chunk = config->chunk_size > 0 ? config->chunk_size : 1;
+    d.d_inner = (int64_t)d.heads * d.head_dim;
+    d.dim = d.d_inner + 2 * (int64_t)d.groups * d.state_size;
+    d.n_state = d.d_inner * d.state_size;
+    return d;
+}
+
+/* Places n doubles at *at inside base, or only counts them when base is null. */
+static double *place(double *base, size_t *at, int64_t n)
+{
+    double *p = base ? base + *at : NULL;
+    *at += (size_t)n;
+    return p;
+}
+
+static size_t lay_out(const struct hb_ref_dims *d, struct hb_ref_box *box, double *base)
+{
+    size_t at = 0;
+    struct hb_ref_state *s = &box->state;
+    s->conv = place(base, &at, d->dim * (d->conv_width - 1));
+    s->h = place(base, &at, d->n_state);
+    s->m = place(base, &at, d->n_state);
+    s->r = place(base, &at, d->n_state);
+    s->f = place(base, &at, d->n_state);
+    s->th_ring = place(base, &at, (int64_t)d->heads * d->chunk);
+    box->m0 = place(base, &at, d->n_state);
+    box->decay = place(base, &at, d->heads);
+    box->reach = place(base, &at, d->d_inner);
+    box->rows = place(base, &at, d->dim * d->conv_width);
+    box->taps = place(base, &at, d->dim * (d->conv_width + 1));
+    box->c = place(base, &at, d->dim);
+    box->dc = place(base, &at, d->dim);
+    box->coef = place(base, &at, (int64_t)HB_REF_N_COEF * d->state_size);
+    box->y = place(base, &at, d->d_inner);
+    box->dy = place(base, &at, d->d_inner);
+    box->my = place(base, &at, d->d_inner);
+    box->z = place(base, &at, d->d_inner);
+    box->gate = place(base, &at, d->d_inner);
+    box->dgate = place(base, &at, d->d_inner);
+    box->sink = place(base, &at, 2 * d->d_inner);
+    return at;
+}
+
+struct hb_ref_state *hb_ref_state_new(const struct hb_config *config)
+{
+    const struct hb_ref_dims d = hb_ref_dims_of(config);
+    struct hb_ref_box probe = {0};
+    const size_t n = lay_out(&d, &probe, NULL);
+    struct hb_ref_box *box = calloc(1, sizeof(*box) + n * sizeof(double));
+    if (box == NULL) {
+        return NULL;
+    }
+    (void)lay_out(&d, box, (double *)(void *)(box + 1));
+    return &box->state;
+}
+
+void hb_ref_state_free(struct hb_ref_state *state)
+{
+    free(state);
+}
+
+static void copy_doubles(double *dst, const double *src, int64_t n)
+{
+    memcpy(dst, src, (size_t)n * sizeof(double));
+}
+
+static void clear_doubles(double *dst, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        dst[i] = 0.0;
+    }
+}
+
+void hb_ref_state_copy(const struct hb_config *config, struct hb_ref_state *dst, const struct hb_ref_state *src)
+{
+    if (dst == src) {
+        return;
+    }
+    const struct hb_ref_dims d = hb_ref_dims_of(config);
+    copy_doubles(dst->conv, src->conv, d.dim * (d.conv_width - 1));
+    copy_doubles(dst->h, src->h, d.n_state);
+    copy_doubles(dst->m, src->m, d.n_state);
+    copy_doubles(dst->r, src->r, d.n_state);
+    copy_doubles(dst->f, src->f, d.n_state);
+    copy_doubles(dst->th_ring, src->th_ring, (int64_t)d.heads * d.chunk);
+    dst->ring_pos = src->ring_pos;
+    dst->n_tokens = src->n_tokens;
+}
+
+void hb_ref_state_zero(const struct hb_config *config, struct hb_ref_state *state)
+{
+    hb_ref_state_set(config, state, NULL, NULL);
+}
+
+void hb_ref_state_set(const struct hb_config *config, struct hb_ref_state *state, const float *conv, const float *ssm)
+{
+    const struct hb_ref_dims d = hb_ref_dims_of(config);
+    const int64_t n_conv = d.dim * (d.conv_width - 1);
+    for (int64_t i = 0; i < n_conv; i++) {
+        state->conv[i] = conv ? (double)conv[i] : 0.0;
+    }
+    for (int64_t i = 0; i < d.n_state; i++) {
+        state->h[i] = ssm ? (double)ssm[i] : 0.0;
+        state->m[i] = fabs(state->h[i]);
+    }
+    clear_doubles(state->r, d.n_state);
+    clear_doubles(state->f, d.n_state);
+    clear_doubles(state->th_ring, (int64_t)d.heads * d.chunk);
+    state->ring_pos = 0;
+    state->n_tokens = 0;
+}
+
+/* The rounding of the sums behind the state is in r already: it was folded in when the call ended (README), so the
+ * profile that made the state and the one that reads it may differ. */
+double hb_ref_state_bound(const struct hb_config *config, const struct hb_profile *profile,
+                          const struct hb_ref_state *state, int64_t i, int32_t stores)
+{
+    const struct hb_ref_rates rates = hb_ref_rates_of(config, profile);
+    double b = state->r[i] + HB_REF_TINY;
+    for (int32_t k = 0; k < stores; k++) {
+        b += rates.u_st * (fabs(state->h[i]) + b);
+    }
+    const int judged = hb_ref_is_finite(state->h[i]) && hb_ref_is_finite(b) && state->m[i] + b <= (double)FLT_MAX;
+    return judged ? b : (double)INFINITY;
+}
