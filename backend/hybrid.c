@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Forward life cycle and layer dispatch. Every check comes before the first launch, so a refused call changes nothing. */
+#include "backend/hybrid.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "backend/defects.h"
+#include "backend/memory.h"
+#include "backend/mode.h"
+
+enum { N_IO = 4, POISON = 0xff };
+
+static const struct hb_metadata *current_meta(const struct hb_hybrid *h) {
+    return &h->forward[h->current].meta;
+}
+
+static int32_t is_idle(const struct hb_hybrid *h) {
+    return h->has_metadata && hb_mode_is(current_meta(h)->mode, HB_MODE_IS_IDLE);
+}
+
+static int32_t is_layer(const struct hb_hybrid *h, int32_t layer_id) {
+    return layer_id >= 0 && layer_id < h->config.n_layers;
+}
+
+static int32_t has_run(const struct hb_hybrid *h, int32_t layer_id) {
+    return is_layer(h, layer_id) && ((h->layers_run >> layer_id) & 1U) != 0;
+}
+
+int32_t hb_hybrid_begin(struct hb_hybrid *h, const struct hb_batch *batch, struct hb_error *err) {
+    const int32_t next = 1 - h->current;
+    struct hb_forward *f = &h->forward[next];
+    struct hb_metadata meta;
+    int32_t status = hb_validate_batch(&h->env, batch, err);
+    if ((status == HB_ERR_RANGE || status == HB_ERR_SHAPE) && HB_DEFECT(h->config.defect, IMPURE_ERROR)) {
+        h->pool.req_to_slot[0] ^= 1;
+    }
+    if (status != HB_OK) {
+        return status;
+    }
+    hb_metadata_derive(&h->config, h->dims.has_attention, h->pool.req_to_slot, batch, f->host_block, &meta);
+    status = hb_device_check(h->kernels,
+                             h->kernels->to_device(f->device_block, f->host_block,
+                                                   (uint64_t)meta.device_words * sizeof(int32_t)),
+                             err);
+    if (status != HB_OK) {
+        return status;
+    }
+    f->meta = meta;
+    h->current = next;
+    h->has_metadata = 1;
+    h->layers_run = 0;
+    return HB_OK;
+}
+
+/* Rules 29 and 97 around 59: absent buffers, then short ones, then the layer id. T = 0 needs no buffer at all. */
+static int32_t check_io(const struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io,
+                        struct hb_layer_buffers *out, struct hb_error *err) {
+    const int64_t n_tokens = current_meta(h)->n_tokens;
+    void *ptr[N_IO];
+    uint64_t bytes[N_IO];
+    if (io == NULL) {
+        return hb_fail(err, HB_RULE_IO_NULL, 0, 0, 0);
+    }
+    for (int32_t i = 0; i < N_IO; i++) {
+        ptr[i] = hb_hybrid_buf_ptr(h, i < 3 ? io->in[i] : io->out, &bytes[i]);
+        if (ptr[i] == NULL && n_tokens > 0) {
+            return hb_fail(err, HB_RULE_IO_NULL, i, 0, 0);
+        }
+    }
+    for (int32_t i = 0; i < N_IO && is_layer(h, layer_id); i++) {
+        const int64_t width = hb_config_io_width(&h->config, h->layer[layer_id].kind, i);
+        const int64_t need = hb_mul_saturate(n_tokens, width, h->dims.act_bytes);
+        if (bytes[i] < (uint64_t)need) {
+            return hb_fail(err, HB_RULE_IO_BYTES, i, (int64_t)bytes[i], need);
+        }
+    }
+    if (!is_layer(h, layer_id)) {
+        return hb_fail(err, HB_RULE_LAYER_RANGE, -1, layer_id, (int64_t)h->config.n_layers - 1);
+    }
+    *out = (struct hb_layer_buffers){.in = {ptr[0], ptr[1], ptr[2]}, .out = ptr[3]};
+    return HB_OK;
+}
+
+/* Output rows of tokens first .. T-1 := 0. */
+static int32_t zero_output(const struct hb_hybrid *h, int32_t layer_id, int32_t first, void *out,
+                           struct hb_error *err) {
+    const int64_t row = hb_config_io_width(&h->config, h->layer[layer_id].kind, N_IO - 1) * h->dims.act_bytes;
+    const int64_t n = current_meta(h)->n_tokens - first;
+    if (n == 0 || out == NULL) {
+        return HB_OK;
+    }
+    return hb_device_check(h->kernels, h->kernels->fill((char *)out + first * row, 0, (uint64_t)(n * row)), err);
+}
+
+/* On the host, scratch of the last layer must not look like a result of this one. */
+static int32_t poison_scratch(const struct hb_hybrid *h, struct hb_error *err) {
+    const uint64_t tokens = (uint64_t)current_meta(h)->n_real * (uint64_t)h->dims.act_bytes;
+    const struct hb_kernels *k = h->kernels;
+    if (k->is_device_code || tokens == 0) {
+        return HB_OK;
+    }
+    const int32_t status =
+        hb_device_check(k, k->fill(h->conv_out, POISON, tokens * (uint64_t)h->dims.dim), err);
+    if (status != HB_OK) {
+        return status;
+    }
+    return hb_device_check(k, k->fill(h->ssm_out, POISON, tokens * (uint64_t)h->dims.d_inner), err);
+}
+
+static int32_t run_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_buffers *io,
+                         struct hb_error *err) {
+    const struct hb_hybrid_layer *layer = &h->layer[layer_id];
+    const struct hb_forward *f = &h->forward[h->current];
+    const struct hb_layer_run run = {.kernels = h->kernels,
+                                     .config = &h->config,
+                                     .dims = &h->dims,
+                                     .meta = &f->meta,
+                                     .device_meta = f->device_block,
+                                     .conv_out = h->conv_out,
+                                     .ssm_out = h->ssm_out};
+    int32_t status = HB_OK;
+    if (!is_idle(h) && layer->kind == HB_LAYER_ATTENTION) {
+        status = hb_full_attn_forward(&run, layer->kv_k, layer->kv_v, io, err);
+    } else if (!is_idle(h)) {
+        status = poison_scratch(h, err);
+        if (status == HB_OK) {
+            status = hb_linear_forward(&run, &layer->weights, &h->pool, layer->pool_layer, io, err);
+        }
+    }
+    if (status == HB_OK) {
+        status = zero_output(h, layer_id, f->meta.n_real, io->out, err);
+    }
+    if (status == HB_OK) {
+        h->layers_run |= 1U << layer_id;
+    }
+    return status;
+}
+
+int32_t hb_hybrid_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io, struct hb_error *err) {
+    struct hb_layer_buffers buffers;
+    if (!h->has_metadata) {
+        return hb_fail(err, HB_RULE_NO_METADATA, -1, 0, 0);
+    }
+    if (has_run(h, layer_id)) {
+        return hb_fail(err, HB_RULE_LAYER_TWICE, -1, layer_id, 0);
+    }
+    const int32_t status = check_io(h, layer_id, io, &buffers, err);
+    return status == HB_OK ? run_layer(h, layer_id, &buffers, err) : status;
+}
+
+int32_t hb_hybrid_entry(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io, struct hb_error *err) {
+    struct hb_layer_buffers buffers;
+    const int32_t is_linear = is_layer(h, layer_id) && h->layer[layer_id].kind == HB_LAYER_MAMBA2;
+    if (is_linear && !is_idle(h)) {
+        return hb_linear_entry(err);
+    }
+    if (!h->has_metadata) {
+        return hb_fail(err, HB_RULE_NO_METADATA, -1, 0, 0);
+    }
+    if (!is_linear && has_run(h, layer_id)) {
+        return hb_fail(err, HB_RULE_LAYER_TWICE, -1, layer_id, 0);
+    }
+    const int32_t status = check_io(h, layer_id, io, &buffers, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    if (is_idle(h)) { /* a new zero output, nothing is run: the layer does not count as run */
+        return zero_output(h, layer_id, 0, buffers.out, err);
+    }
+    return run_layer(h, layer_id, &buffers, err);
+}
+
+/* tracking.md section 5: once for all layers that ran, after the last of them. */
+static int32_t copy_tracked(const struct hb_hybrid *h, struct hb_error *err) {
+    const struct hb_forward *f = &h->forward[h->current];
+    const struct hb_metadata *m = &f->meta;
+    const int32_t *device = f->device_block;
+    int32_t status = HB_OK;
+    for (int32_t l = 0; l < h->config.n_layers && status == HB_OK && m->n_copies > 0; l++) {
+        if (h->layer[l].kind == HB_LAYER_MAMBA2 && has_run(h, l)) {
+            status = hb_pool_copy_layer(&h->pool, h->layer[l].pool_layer, m->n_copies,
+                                        device + (m->copy_src - m->block), device + (m->copy_dst - m->block), err);
+        }
+    }
+    return status;
+}
+
+int32_t hb_hybrid_finish(struct hb_hybrid *h, struct hb_error *err) {
+    if (!h->has_metadata) {
+        return hb_fail(err, HB_RULE_NO_METADATA, -1, 0, 0);
+    }
+    int32_t status = copy_tracked(h, err);
+    if (status == HB_OK) {
+        status = hb_device_check(h->kernels, h->kernels->sync(), err);
+    }
+    if (status == HB_OK) {
+        h->has_metadata = 0;
+        h->layers_run = 0;
+    }
+    return status;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The hybrid wrapper: owns a configuration's pools, parameters, caches and metadata, validates each forward once, and
+ * sends each layer to its child by layer id. One handle is used by one thread at a time. Handles and struct pointers are
+ * never null here (adapter_native.c answers for null ones). Functions fill err, which the caller has cleared. */
+#ifndef HB_BACKEND_HYBRID_H
+#define HB_BACKEND_HYBRID_H
+
+#include <stdint.h>
+
+#include "backend/adapter.h"
+#include "backend/layers.h"
+#include "backend/metadata.h"
+#include "backend/pool.h"
+#include "backend/validate.h"
+#include "kernels/kernels.h"
+
+enum { HB_MAX_REGIONS = 2 * HB_MAX_LAYERS + 4 };
+
+/* Metadata of one begun forward, and its copy on the device. */
+struct hb_forward {
+    struct hb_metadata meta;
+    int32_t *host_block;
+    void *device_block;
+};
+
+struct hb_hybrid_layer {
+    int32_t kind;
+    int32_t pool_layer; /* Mamba2: index in the pool */
+    struct hb_linear_weights weights;
+    void *kv_k, *kv_v; /* attention: act [n_kv, HKV, D] */
+};
+
+/* A buffer handed out by buf_alloc; ids are index + 1. */
+struct hb_hybrid_buffer {
+    void *ptr; /* null: free entry */
+    uint64_t bytes;
+};
+
+struct hb_hybrid_region {
+    struct hb_region info;
+    void *ptr;
+    int32_t is_device;
+};
+
+struct hb_hybrid {
+    const struct hb_kernels *kernels;
+    struct hb_config config;
+    struct hb_dims dims;
+    struct hb_pool pool;
+    struct hb_hybrid_layer layer[HB_MAX_LAYERS];
+    struct hb_forward forward[2]; /* a failing begin must leave the earlier one whole */
+    int32_t current;
+    int32_t has_metadata;
+    uint32_t layers_run; /* bit l */
+    struct hb_validate_env env;
+    void *conv_out, *ssm_out; /* device scratch */
+    struct hb_hybrid_buffer *buffers;
+    int64_t n_buffers;
+    int32_t n_regions;
+    struct hb_hybrid_region region[HB_MAX_REGIONS];
+    uint64_t launches;
+};
+
+/* Nothing is kept on failure. */
+int32_t hb_hybrid_create(const struct hb_kernels *kernels, const struct hb_config *config,
+                         const struct hb_layer_params *params, struct hb_hybrid **out, struct hb_error *err);
+void hb_hybrid_destroy(struct hb_hybrid *h);
+
+int32_t hb_hybrid_begin(struct hb_hybrid *h, const struct hb_batch *batch, struct hb_error *err);
+int32_t hb_hybrid_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io, struct hb_error *err);
+int32_t hb_hybrid_finish(struct hb_hybrid *h, struct hb_error *err);
+/* The wrapper's decode and extend entries (both route by layer id alone). */
+int32_t hb_hybrid_entry(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io, struct hb_error *err);
+
+/* hybrid_memory.c: buffers and regions. */
+int32_t hb_hybrid_buf_alloc(struct hb_hybrid *h, uint64_t bytes, struct hb_buf *out, struct hb_error *err);
+void hb_hybrid_buf_free(struct hb_hybrid *h, struct hb_buf buf);
+/* Address and usable bytes of a buffer; 0 bytes and null for an id that is not in use. */
+void *hb_hybrid_buf_ptr(const struct hb_hybrid *h, struct hb_buf buf, uint64_t *bytes);
+void hb_hybrid_list_regions(struct hb_hybrid *h);
+/* Region i, checked for offset and bytes (rule 158). */
+int32_t hb_hybrid_region_at(const struct hb_hybrid *h, int32_t i, uint64_t offset, uint64_t bytes,
+                            const struct hb_hybrid_region **out, struct hb_error *err);
+
+#endif

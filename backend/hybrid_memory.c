@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What a hybrid handle owns: construction and destruction, buffers for layer calls, and the list of persistent regions. */
+#include "backend/hybrid.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/memory.h"
+
+enum { FIRST_BUFFERS = 64 };
+
+struct param_row {
+    size_t host;   /* in struct hb_layer_params */
+    size_t device; /* in struct hb_linear_weights */
+    const char *name;
+};
+
+#define PARAM(name) {offsetof(struct hb_layer_params, name), offsetof(struct hb_linear_weights, name), #name}
+
+enum { N_PARAMS = 6, PARAM_CONV_WEIGHT = 0, PARAM_A = 2, PARAM_NORM_WEIGHT = 5 };
+
+static const struct param_row param_rows[N_PARAMS] = {PARAM(conv_weight), PARAM(conv_bias), PARAM(a),
+                                                      PARAM(dt_bias),     PARAM(d),         PARAM(norm_weight)};
+
+static void **weight_at(struct hb_linear_weights *weights, int32_t i) {
+    return (void **)(void *)((char *)weights + param_rows[i].device);
+}
+
+static int64_t param_count(const struct hb_config *config, const struct hb_dims *dims, int32_t i) {
+    const int64_t counts[N_PARAMS] = {(int64_t)dims->dim * config->conv_width,
+                                      dims->dim,
+                                      config->n_heads,
+                                      config->n_heads,
+                                      config->n_heads,
+                                      dims->d_inner};
+    return counts[i];
+}
+
+static int32_t is_needed(const struct hb_config *config, int32_t i) {
+    const int32_t has_norm = config->gate_norm == HB_GATE_NORM_AFTER || config->gate_norm == HB_GATE_NORM_BEFORE ||
+                             config->gate_norm == HB_NORM_ONLY;
+    return i == PARAM_CONV_WEIGHT || i == PARAM_A || (i == PARAM_NORM_WEIGHT && has_norm);
+}
+
+static int32_t load_weights(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_params *params,
+                            struct hb_error *err) {
+    const struct hb_kernels *k = h->kernels;
+    for (int32_t i = 0; i < N_PARAMS; i++) {
+        const float *src = *(const float *const *)(const void *)((const char *)params + param_rows[i].host);
+        void **dst = weight_at(&h->layer[layer_id].weights, i);
+        const int64_t bytes = param_count(&h->config, &h->dims, i) * (int64_t)sizeof(float);
+        if (src == NULL && is_needed(&h->config, i)) {
+            return hb_fail_text(err, HB_ERR_NULL, "layer %d needs %s", layer_id, param_rows[i].name);
+        }
+        if (src == NULL) {
+            continue;
+        }
+        int32_t status = hb_device_alloc(k, bytes, 0, dst, err);
+        if (status == HB_OK) {
+            status = hb_device_check(k, k->to_device(*dst, src, (uint64_t)bytes), err);
+        }
+        if (status != HB_OK) {
+            return status;
+        }
+    }
+    return HB_OK;
+}
+
+static int32_t create_layers(struct hb_hybrid *h, const struct hb_layer_params *params, struct hb_error *err) {
+    int32_t n_linear = 0;
+    int32_t status = HB_OK;
+    for (int32_t l = 0; l < h->config.n_layers && status == HB_OK; l++) {
+        struct hb_hybrid_layer *layer = &h->layer[l];
+        layer->kind = h->config.layer_kind[l];
+        if (layer->kind == HB_LAYER_MAMBA2) {
+            layer->pool_layer = n_linear++;
+            status = load_weights(h, l, &params[l], err);
+            continue;
+        }
+        status = hb_device_alloc(h->kernels, h->dims.kv_bytes, 1, &layer->kv_k, err);
+        if (status == HB_OK) {
+            status = hb_device_alloc(h->kernels, h->dims.kv_bytes, 1, &layer->kv_v, err);
+        }
+    }
+    return status;
+}
+
+static int32_t create_scratch(struct hb_hybrid *h, struct hb_error *err) {
+    const struct hb_config *c = &h->config;
+    const int64_t words = hb_metadata_capacity(c, h->dims.has_attention);
+    const int64_t meta_bytes = hb_mul_saturate(words, (int64_t)sizeof(int32_t), 1);
+    const int64_t act = h->dims.act_bytes;
+    int32_t status = HB_OK;
+    void *ptr;
+    if (meta_bytes == INT64_MAX) {
+        return hb_fail_text(err, HB_ERR_MEMORY, "max_batch %d and max_context %d are too large together", c->max_batch,
+                            c->max_context);
+    }
+    for (int32_t i = 0; i < 2 && status == HB_OK; i++) {
+        status = hb_host_alloc(words, sizeof(int32_t), &ptr, err);
+        if (status == HB_OK) {
+            h->forward[i].host_block = ptr;
+            status = hb_device_alloc(h->kernels, meta_bytes, 0, &h->forward[i].device_block, err);
+        }
+    }
+    if (status == HB_OK && h->pool.n_layers > 0) {
+        status = hb_device_alloc(h->kernels, hb_mul_saturate(c->max_tokens, h->dims.dim, act), 0, &h->conv_out, err);
+    }
+    if (status == HB_OK && h->pool.n_layers > 0) {
+        status = hb_device_alloc(h->kernels, hb_mul_saturate(c->max_tokens, h->dims.d_inner, act), 0, &h->ssm_out, err);
+    }
+    const int64_t n_seen = (int64_t)c->n_slots + 1 + c->n_kv;
+    if (status == HB_OK) {
+        status = hb_host_alloc(n_seen, sizeof(int32_t), &ptr, err);
+    }
+    if (status == HB_OK) {
+        int32_t *seen = ptr;
+        h->env = (struct hb_validate_env){.config = c,
+                                          .has_attention = h->dims.has_attention,
+                                          .req_to_slot = h->pool.req_to_slot,
+                                          .slot_kind = h->pool.slot_kind,
+                                          .slot_seen = seen,
+                                          .kv_seen = seen + c->n_slots + 1};
+    }
+    return status;
+}
+
+int32_t hb_hybrid_create(const struct hb_kernels *kernels, const struct hb_config *config,
+                         const struct hb_layer_params *params, struct hb_hybrid **out, struct hb_error *err) {
+    void *ptr;
+    int32_t status = hb_config_check(config, err);
+    if (status == HB_OK) {
+        status = hb_device_check(kernels, kernels->open(), err);
+    }
+    if (status == HB_OK) {
+        status = hb_host_alloc(1, sizeof(struct hb_hybrid), &ptr, err);
+    }
+    if (status != HB_OK) {
+        return status;
+    }
+    struct hb_hybrid *h = ptr;
+    h->kernels = kernels;
+    h->config = *config;
+    hb_config_dims(config, &h->dims);
+    status = hb_pool_init(&h->pool, kernels, &h->config, &h->dims, err);
+    if (status == HB_OK) {
+        status = create_layers(h, params, err);
+    }
+    if (status == HB_OK) {
+        status = create_scratch(h, err);
+    }
+    if (status != HB_OK) {
+        hb_hybrid_destroy(h);
+        return status;
+    }
+    hb_hybrid_list_regions(h);
+    *out = h;
+    return HB_OK;
+}
+
+void hb_hybrid_destroy(struct hb_hybrid *h) {
+    for (int64_t i = 0; i < h->n_buffers; i++) {
+        hb_device_free(h->kernels, h->buffers[i].ptr);
+    }
+    hb_host_free(h->buffers);
+    hb_host_free(h->env.slot_seen);
+    hb_device_free(h->kernels, h->ssm_out);
+    hb_device_free(h->kernels, h->conv_out);
+    for (int32_t i = 0; i < 2; i++) {
+        hb_device_free(h->kernels, h->forward[i].device_block);
+        hb_host_free(h->forward[i].host_block);
+    }
+    for (int32_t l = 0; l < h->config.n_layers; l++) {
+        for (int32_t i = 0; i < N_PARAMS; i++) {
+            hb_device_free(h->kernels, *weight_at(&h->layer[l].weights, i));
+        }
+        hb_device_free(h->kernels, h->layer[l].kv_v);
+        hb_device_free(h->kernels, h->layer[l].kv_k);
+    }
+    hb_pool_destroy(&h->pool);
+    hb_host_free(h);
+}
+
+/* An unused entry of the buffer table, grown where there is none. */
+static int32_t find_entry(struct hb_hybrid *h, int64_t *out, struct hb_error *err) {
+    void *ptr;
+    for (int64_t i = 0; i < h->n_buffers; i++) {
+        if (h->buffers[i].ptr == NULL) {
+            *out = i;
+            return HB_OK;
+        }
+    }
+    const int64_t n = h->n_buffers > 0 ? 2 * h->n_buffers : FIRST_BUFFERS;
+    const int32_t status = hb_host_alloc(n, sizeof(struct hb_hybrid_buffer), &ptr, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    if (h->n_buffers > 0) {
+        memcpy(ptr, h->buffers, (size_t)h->n_buffers * sizeof(struct hb_hybrid_buffer));
+    }
+    hb_host_free(h->buffers);
+    *out = h->n_buffers;
+    h->buffers = ptr;
+    h->n_buffers = n;
+    return HB_OK;
+}
+
+int32_t hb_hybrid_buf_alloc(struct hb_hybrid *h, uint64_t bytes, struct hb_buf *out, struct hb_error *err) {
+    int64_t i;
+    if (bytes > (uint64_t)INT64_MAX) {
+        return hb_fail_text(err, HB_ERR_MEMORY, "a buffer cannot have %llu bytes", (unsigned long long)bytes);
+    }
+    int32_t status = find_entry(h, &i, err);
+    if (status == HB_OK) {
+        status = hb_device_alloc(h->kernels, (int64_t)bytes, 0, &h->buffers[i].ptr, err);
+    }
+    if (status != HB_OK) {
+        return status;
+    }
+    h->buffers[i].bytes = bytes;
+    *out = (struct hb_buf){.id = (uint64_t)i + 1, .offset = 0, .bytes = bytes};
+    return HB_OK;
+}
+
+static struct hb_hybrid_buffer *find_buffer(const struct hb_hybrid *h, uint64_t id) {
+    return id >= 1 && id <= (uint64_t)h->n_buffers && h->buffers[id - 1].ptr != NULL ? &h->buffers[id - 1] : NULL;
+}
+
+void hb_hybrid_buf_free(struct hb_hybrid *h, struct hb_buf buf) {
+    struct hb_hybrid_buffer *entry = find_buffer(h, buf.id);
+    if (entry != NULL) {
+        hb_device_free(h->kernels, entry->ptr);
+        *entry = (struct hb_hybrid_buffer){0};
+    }
+}
+
+/* buf.bytes is the caller's word; never more than the allocation has. */
+void *hb_hybrid_buf_ptr(const struct hb_hybrid *h, struct hb_buf buf, uint64_t *bytes) {
+    const struct hb_hybrid_buffer *entry = find_buffer(h, buf.id);
+    *bytes = 0;
+    if (entry == NULL) {
+        return NULL;
+    }
+    if (buf.offset > entry->bytes) {
+        return entry->ptr;
+    }
+    const uint64_t rest = entry->bytes - buf.offset;
+    *bytes = buf.bytes < rest ? buf.bytes : rest;
+    return (char *)entry->ptr + buf.offset;
+}
+
+static void add_region(struct hb_hybrid *h, const char *name, int32_t layer, int32_t dtype, int32_t kind, void *ptr,
+                       int32_t n_dims, const int64_t shape[4]) {
+    struct hb_hybrid_region *r = &h->region[h->n_regions++];
+    struct hb_region *info = &r->info;
+    uint64_t n = 1;
+    info->struct_size = sizeof(*info);
+    (void)snprintf(info->name, sizeof(info->name), "%s", name);
+    info->layer = layer;
+    info->dtype = dtype;
+    info->kind = kind;
+    info->n_dims = n_dims;
+    for (int32_t i = 0; i < n_dims; i++) {
+        info->shape[i] = shape[i];
+        n *= (uint64_t)shape[i];
+    }
+    info->bytes = n * (dtype == HB_BF16 ? 2U : 4U);
+    r->ptr = ptr;
+    r->is_device = layer >= 0;
+}
+
+void hb_hybrid_list_regions(struct hb_hybrid *h) {
+    const struct hb_config *c = &h->config;
+    const int64_t slots = (int64_t)c->n_slots + 1;
+    const int64_t conv[4] = {slots, h->dims.dim, h->dims.window, 0};
+    const int64_t temporal[4] = {slots, c->n_heads, c->head_dim, c->state_size};
+    const int64_t kv[4] = {c->n_kv, c->n_kv_heads, c->attn_dim, 0};
+    h->n_regions = 0;
+    for (int32_t l = 0; l < c->n_layers; l++) {
+        const struct hb_hybrid_layer *layer = &h->layer[l];
+        if (layer->kind == HB_LAYER_MAMBA2) {
+            add_region(h, "conv", l, c->act_dtype, HB_REGION_STATE, h->pool.conv[layer->pool_layer], 3, conv);
+            add_region(h, "temporal", l, c->state_dtype, HB_REGION_STATE, h->pool.temporal[layer->pool_layer], 4,
+                       temporal);
+        } else {
+            add_region(h, "kv_k", l, c->act_dtype, HB_REGION_STATE, layer->kv_k, 3, kv);
+            add_region(h, "kv_v", l, c->act_dtype, HB_REGION_STATE, layer->kv_v, 3, kv);
+        }
+    }
+    const int64_t n_reqs[4] = {c->req_pool_size, 0, 0, 0};
+    const int64_t n_kinds[4] = {slots, 0, 0, 0};
+    const int64_t n_list[4] = {c->n_slots, 0, 0, 0};
+    const int64_t one[4] = {1, 0, 0, 0};
+    add_region(h, "req_to_slot", -1, HB_INT32, HB_REGION_TABLE, h->pool.req_to_slot, 1, n_reqs);
+    add_region(h, "slot_kind", -1, HB_INT32, HB_REGION_TABLE, h->pool.slot_kind, 1, n_kinds);
+    add_region(h, "free_list", -1, HB_INT32, HB_REGION_TABLE, h->pool.free_list, 1, n_list);
+    add_region(h, "free_count", -1, HB_INT32, HB_REGION_CURSOR, h->pool.n_free, 1, one);
+}
+
+int32_t hb_hybrid_region_at(const struct hb_hybrid *h, int32_t i, uint64_t offset, uint64_t bytes,
+                            const struct hb_hybrid_region **out, struct hb_error *err) {
+    if (i < 0 || i >= h->n_regions) {
+        return hb_fail_text(err, HB_ERR_RANGE, "region %d is outside 0..%d", i, h->n_regions - 1);
+    }
+    const uint64_t size = h->region[i].info.bytes;
+    if (offset > size || bytes > size - offset) {
+        const uint64_t end = offset > UINT64_MAX - bytes ? UINT64_MAX : offset + bytes;
+        return hb_fail(err, HB_RULE_BUFFER_RANGE, -1, end > (uint64_t)INT64_MAX ? INT64_MAX : (int64_t)end,
+                       (int64_t)size);
+    }
+    *out = &h->region[i];
+    return HB_OK;
+}

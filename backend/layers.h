@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The two children of the hybrid backend: linear (Mamba2) layers and full-attention layers. Both read metadata that was
+ * derived once per forward, and launch kernels; they check nothing and keep nothing. */
+#ifndef HB_BACKEND_LAYERS_H
+#define HB_BACKEND_LAYERS_H
+
+#include <stdint.h>
+
+#include "backend/caps.h"
+#include "backend/config.h"
+#include "backend/metadata.h"
+#include "backend/pool.h"
+#include "backend/status.h"
+#include "kernels/kernels.h"
+
+/* Parameters on the device; null where the layer has none. One allocation each, so that reads past one are seen. */
+struct hb_linear_weights {
+    void *conv_weight, *conv_bias, *a, *dt_bias, *d, *norm_weight;
+};
+
+/* What one layer call sees of the forward. */
+struct hb_layer_run {
+    const struct hb_kernels *kernels;
+    const struct hb_config *config;
+    const struct hb_dims *dims;
+    const struct hb_metadata *meta;
+    const int32_t *device_meta; /* device copy of meta->block */
+    void *conv_out;             /* device scratch, act [max_tokens, dim] */
+    void *ssm_out;              /* device scratch, act [max_tokens, d_inner] */
+};
+
+struct hb_layer_buffers {
+    const void *in[3]; /* null only when n_tokens is 0 */
+    void *out;
+};
+
+/* Device address of a metadata array. */
+static inline const int32_t *hb_layer_array(const struct hb_layer_run *run, const int32_t *host) {
+    return run->device_meta + (host - run->meta->block);
+}
+
+/* The Mamba2 child's one forward: prefill rows, then one-token rows, then the gated norm of the real tokens. */
+int32_t hb_linear_forward(const struct hb_layer_run *run, const struct hb_linear_weights *weights,
+                          const struct hb_pool *pool, int32_t pool_layer, const struct hb_layer_buffers *io,
+                          struct hb_error *err);
+/* The child's decode and extend entries refuse whatever the arguments (forward-batch.md section 2, seed A). */
+int32_t hb_linear_entry(struct hb_error *err);
+/* Stores keys and values of the real tokens, then attends over all live rows. */
+int32_t hb_full_attn_forward(const struct hb_layer_run *run, void *kv_k, void *kv_v,
+                             const struct hb_layer_buffers *io, struct hb_error *err);
+
+#endif

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Derivation of forward metadata. Nothing here looks at tensor values or writes the batch. */
+#include "backend/metadata.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "backend/config.h"
+#include "backend/defects.h"
+#include "backend/mode.h"
+
+enum { N_ARRAYS = 15 };
+
+static const int32_t guard_word = INT32_MIN;
+
+/* Next n words of the block. */
+static int32_t *carve(struct hb_metadata *m, int64_t n) {
+    int32_t *array = m->block + m->words;
+    array[n] = guard_word;
+    m->words += n + 1;
+    return array;
+}
+
+int64_t hb_metadata_capacity(const struct hb_config *config, int32_t has_attention) {
+    const int64_t rows = config->max_batch;
+    const int64_t tokens = config->max_tokens;
+    /* qsl B+1; slots B; prefill rows 4B; copies 2B; attention rows 2B; out_cache_loc, seq_idx, two chunk arrays 4T */
+    const int64_t fixed = 10 * rows + 1 + 4 * tokens + N_ARRAYS;
+    const int64_t table = has_attention ? hb_mul_saturate(rows, config->max_context, 1) : 0;
+    return table > INT64_MAX - fixed ? INT64_MAX : fixed + table;
+}
+
+static int is_masked(const struct hb_batch *batch, int64_t r) {
+    return batch->mamba_track_mask.data != NULL && batch->mamba_track_mask.data[r] != 0;
+}
+
+/* metadata.md section 2: gather, then -1 on padding; IDLE reads nothing. Translation is the identity (static pool). */
+static void fill_cache_indices(struct hb_metadata *m, const int32_t *req_to_slot, const struct hb_batch *batch) {
+    m->cache_indices = carve(m, m->n_rows);
+    for (int64_t r = 0; r < m->n_rows; r++) {
+        const int is_live = r < m->n_live && m->mode != HB_MODE_IDLE;
+        m->cache_indices[r] = is_live ? req_to_slot[batch->req_pool_indices.data[r]] : HB_PAD_SLOT;
+    }
+}
+
+/* metadata.md section 3; always computed from extend_seq_lens. */
+static void fill_query_start(struct hb_metadata *m, const struct hb_batch *batch) {
+    const int64_t np = m->num_prefills;
+    const int64_t n = np + m->n_update_rows;
+    int32_t start = 0;
+    m->query_start_loc = carve(m, n + 1);
+    m->query_start_loc[0] = 0;
+    for (int64_t r = 0; r < n; r++) {
+        start += r < np ? batch->extend_seq_lens.data[r] : 1;
+        m->query_start_loc[r + 1] = start;
+    }
+}
+
+/* metadata.md section 4.1: the sign of the prefix and nothing else. */
+static void fill_initial_states(struct hb_metadata *m, const struct hb_config *config, const struct hb_batch *batch) {
+    m->has_initial_states = carve(m, m->num_prefills);
+    m->prep_initial_states = 0;
+    for (int64_t r = 0; r < m->num_prefills; r++) {
+        int32_t has = batch->extend_prefix_lens.data[r] > 0;
+        has &= !(HB_DEFECT(config->defect, INIT_STATE_MASK) && batch->mamba_track_mask.data != NULL &&
+                 !is_masked(batch, r));
+        m->has_initial_states[r] = has;
+        m->prep_initial_states |= has;
+    }
+}
+
+/* Defect: one chunk early, or late where there is no earlier one. */
+static int32_t defective_len(int32_t chunk, int32_t len, int32_t extend) {
+    if (len > chunk) {
+        return len - chunk;
+    }
+    return len + chunk <= extend ? len + chunk : len;
+}
+
+/* tracking.md section 4: a = floor((T_i - prefix)/CC)*CC, one position for conv and SSM. */
+static void fill_track(struct hb_metadata *m, const struct hb_config *config, const struct hb_batch *batch) {
+    const int64_t chunk = config->chunk_size > config->page_size ? config->chunk_size : config->page_size;
+    m->track_conv_len = carve(m, m->num_prefills);
+    m->track_ssm_len = carve(m, m->num_prefills);
+    m->track_dst = carve(m, m->num_prefills);
+    for (int64_t r = 0; r < m->num_prefills; r++) {
+        int32_t len = 0;
+        m->track_dst[r] = HB_PAD_SLOT;
+        if (is_masked(batch, r)) {
+            const int64_t tokens = batch->mamba_track_seqlens.data[r] - batch->extend_prefix_lens.data[r];
+            len = (int32_t)(tokens / chunk * chunk);
+            m->track_dst[r] = (int32_t)batch->mamba_track_indices.data[r];
+            m->n_tracked++;
+        }
+        m->track_conv_len[r] = len;
+        m->track_ssm_len[r] = len > 0 && HB_DEFECT(config->defect, TRACK_POSITION)
+                                  ? defective_len(config->chunk_size, len, batch->extend_seq_lens.data[r])
+                                  : len;
+    }
+}
+
+/* tracking.md section 5: after the step, slot_i -> dst_i of masked rows. */
+static void fill_copies(struct hb_metadata *m, const struct hb_batch *batch) {
+    int32_t n = 0;
+    for (int64_t r = 0; m->mode == HB_MODE_DECODE && r < m->n_live; r++) {
+        n += is_masked(batch, r);
+    }
+    m->copy_src = carve(m, n);
+    m->copy_dst = carve(m, n);
+    m->n_copies = n;
+    n = 0;
+    for (int64_t r = 0; m->n_copies > 0 && r < m->n_live; r++) {
+        if (is_masked(batch, r)) {
+            m->copy_src[n] = m->cache_indices[r];
+            m->copy_dst[n++] = (int32_t)batch->mamba_track_indices.data[r];
+        }
+    }
+}
+
+/* The live rows' part of the caller's table, compact: row r of it is batch row r. */
+static void fill_attention(struct hb_metadata *m, const struct hb_batch *batch) {
+    m->rows = carve(m, m->n_live);
+    m->seq_lens = carve(m, m->n_live);
+    m->out_cache_loc = carve(m, m->n_real);
+    for (int32_t r = 0; r < m->n_live; r++) {
+        const int32_t len = batch->seq_lens.data[r];
+        m->rows[r] = r;
+        m->seq_lens[r] = len;
+        m->table_cols = len > m->table_cols ? len : m->table_cols;
+    }
+    if (m->n_real > 0) {
+        memcpy(m->out_cache_loc, batch->out_cache_loc.data, (size_t)m->n_real * sizeof(int32_t));
+    }
+    m->req_to_token = carve(m, (int64_t)m->n_live * m->table_cols);
+    for (int64_t r = 0; r < m->n_live; r++) {
+        const int32_t *src =
+            batch->req_to_token.data + (int64_t)batch->req_pool_indices.data[r] * batch->req_to_token_cols;
+        int32_t *dst = m->req_to_token + r * m->table_cols;
+        for (int32_t pos = 0; pos < m->table_cols; pos++) {
+            dst[pos] = pos < m->seq_lens[r] ? src[pos] : -1;
+        }
+    }
+}
+
+static void fill_seq_idx(struct hb_metadata *m) {
+    m->seq_idx = carve(m, m->num_prefill_tokens);
+    for (int32_t r = 0; r < m->num_prefills; r++) {
+        for (int32_t t = m->query_start_loc[r]; t < m->query_start_loc[r + 1]; t++) {
+            m->seq_idx[t] = r;
+        }
+    }
+}
+
+/* metadata.md section 4.3: the set {row starts} u {multiples of C below the total}, in order. */
+static void fill_chunks(struct hb_metadata *m, int32_t chunk) {
+    m->chunk_indices = m->block + m->words; /* their number is known only afterwards; they take the block's rest */
+    m->chunk_offsets = m->chunk_indices + m->num_prefill_tokens + 1;
+    for (int32_t r = 0; r < m->num_prefills; r++) {
+        for (int32_t t = m->query_start_loc[r]; t < m->query_start_loc[r + 1]; t += chunk - t % chunk) {
+            m->chunk_indices[m->n_chunks] = t / chunk;
+            m->chunk_offsets[m->n_chunks++] = t % chunk;
+        }
+    }
+    m->words += 2 * ((int64_t)m->num_prefill_tokens + 1);
+}
+
+/* metadata.md section 4: row and token counts. */
+static void count(struct hb_metadata *m, const struct hb_batch *batch) {
+    m->mode = batch->forward_mode;
+    m->n_rows = batch->batch_size;
+    m->n_live = batch->has_original_batch_size ? batch->original_batch_size : batch->batch_size;
+    m->n_tokens = batch->n_tokens;
+    if (m->mode == HB_MODE_IDLE) {
+        m->n_live = 0;
+        m->n_update_rows = m->n_rows;
+        return;
+    }
+    if (hb_mode_is(m->mode, HB_MODE_IS_DECODE)) {
+        m->num_decodes = m->n_live;
+        m->n_update_rows = m->n_rows;
+    } else {
+        m->num_prefills = batch->n_extend;
+        m->num_prefill_tokens = (int32_t)batch->extend_num_tokens;
+        m->num_decodes = m->n_live - m->num_prefills;
+        m->n_update_rows = m->num_decodes;
+    }
+    m->n_real = m->num_prefill_tokens + m->num_decodes;
+}
+
+void hb_metadata_derive(const struct hb_config *config, int32_t has_attention, const int32_t *req_to_slot,
+                        const struct hb_batch *batch, int32_t *block, struct hb_metadata *out) {
+    struct hb_metadata m = {.block = block};
+    count(&m, batch);
+    fill_query_start(&m, batch);
+    fill_cache_indices(&m, req_to_slot, batch);
+    fill_initial_states(&m, config, batch);
+    fill_track(&m, config, batch);
+    fill_copies(&m, batch);
+    if (has_attention && m.mode != HB_MODE_IDLE) {
+        fill_attention(&m, batch);
+    }
+    m.device_words = m.words;
+    fill_seq_idx(&m);
+    if (m.prep_initial_states) {
+        fill_chunks(&m, config->chunk_size);
+    }
+    *out = m;
+}

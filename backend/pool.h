@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * State slots (state-pool.md): per-slot kind {FREE, LIVE, TRACK, TREE, RESERVED(0)}, the first-in-first-out free list, the
+ * request table, and the conv and temporal pools of all Mamba2 layers. Tables live on the host, pools on the device.
+ * A zeroed struct is valid and destroyable. */
+#ifndef HB_BACKEND_POOL_H
+#define HB_BACKEND_POOL_H
+
+#include <stdint.h>
+
+#include "backend/caps.h"
+#include "backend/config.h"
+#include "backend/status.h"
+#include "kernels/kernels.h"
+
+struct hb_pool {
+    const struct hb_kernels *kernels;
+    int32_t n_slots; /* NS */
+    int32_t req_pool_size;
+    int32_t n_layers; /* Mamba2 layers */
+    int32_t defect;
+    uint64_t conv_slot_bytes, temporal_slot_bytes;
+    /* host tables: one allocation, owned through slot_kind */
+    int32_t *slot_kind;   /* [NS+1] */
+    int32_t *free_list;   /* [NS], the first *n_free are free, the rest 0 */
+    int32_t *n_free;      /* [1] */
+    int32_t *req_to_slot; /* [req_pool_size] */
+    int32_t *ids;         /* scratch [2*NS] */
+    /* device, zero-initialised: [NS+1] slots each */
+    void *conv[HB_MAX_LAYERS];
+    void *temporal[HB_MAX_LAYERS];
+    void *device_ids; /* int32 [2*NS] */
+};
+
+/* On failure the pool may be partly built: destroy it all the same. */
+int32_t hb_pool_init(struct hb_pool *pool, const struct hb_kernels *kernels, const struct hb_config *config,
+                     const struct hb_dims *dims, struct hb_error *err);
+void hb_pool_destroy(struct hb_pool *pool);
+/* Rules 150..152. ids [n]; the slots read as zero in every layer. */
+int32_t hb_pool_take(struct hb_pool *pool, int32_t n, int32_t kind, int32_t *ids, struct hb_error *err);
+/* Rules 153..155. n <= 0 frees nothing. Bytes stay. */
+int32_t hb_pool_free(struct hb_pool *pool, int32_t n, const int32_t *ids, struct hb_error *err);
+/* Rules 153, 154, 156. Copies conv and temporal of every layer. */
+int32_t hb_pool_copy(struct hb_pool *pool, int32_t src, int32_t dst, struct hb_error *err);
+/* Rule 157. The slot value is not checked. */
+int32_t hb_pool_table_set(struct hb_pool *pool, int32_t req, int32_t slot, struct hb_error *err);
+/* Launches the copies of device arrays src -> dst (src null: zero dst) in pool layer i. */
+int32_t hb_pool_copy_layer(const struct hb_pool *pool, int32_t i, int32_t n, const int32_t *src, const int32_t *dst,
+                           struct hb_error *err);
+
+#endif
