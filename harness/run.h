@@ -49,6 +49,14 @@ struct hb_run_options {
     int64_t tamper_element;
     double tamper_factor;
     int32_t tamper_kind; /* 0 outputs, 1 conv state, 2 temporal state */
+    /* called with each predicted result, in order of the calls (explain); may be null */
+    void (*predicted)(void *ctx, int32_t step, const char *call, const struct hb_error *want);
+    void *predicted_ctx;
+    /* called with each compared output token: batch token index, value, bound, magnitude [n]; may be null */
+    void (*see_token)(void *ctx, int32_t step, int32_t layer, int64_t token, int32_t n, const double *want,
+                      const double *bound, const double *mag);
+    void *see_token_ctx;
+    int32_t timed;       /* fill stats->time_ns */
     int32_t check_off;   /* bit mask of enum hb_check_off: detectors switched off for control runs */
 };
 enum hb_check_off { HB_OFF_NUMERIC = 1, HB_OFF_STATE = 2, HB_OFF_PURITY = 4, HB_OFF_STATUS = 8, HB_OFF_RELATION = 16 };

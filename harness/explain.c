@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Predictions of a case as text. The case runs on the float64 oracle behind the adapter table, so that slot ids and
+ * positions are those that a backend with a first-in first-out free list gives. */
+#include "harness/explain.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+
+#include "harness/run.h"
+
+static void add_prediction(void *ctx, int32_t step, const char *call, const struct hb_error *want) {
+    cJSON *list = ctx;
+    /* only calls that say something: begins, and whatever is refused */
+    if (want->status == HB_OK && strcmp(call, "begin") != 0) {
+        return;
+    }
+    cJSON *item = cJSON_CreateObject();
+    cJSON_AddNumberToObject(item, "step", step);
+    cJSON_AddStringToObject(item, "call", call);
+    cJSON_AddStringToObject(item, "status", hb_status_name(want->status));
+    if (want->status != HB_OK) {
+        const char *rule = hb_rule_name(want->rule);
+        cJSON_AddStringToObject(item, "rule", rule ? rule : "none");
+        cJSON_AddNumberToObject(item, "row", want->row);
+        cJSON_AddStringToObject(item, "text", want->text);
+    }
+    cJSON_AddItemToArray(list, item);
+}
+
+char *hb_explain_predicted(const struct hb_case *c) {
+    cJSON *root = cJSON_CreateObject();
+    cJSON *calls = cJSON_AddArrayToObject(root, "calls");
+    const struct hb_run_options o = {.tamper_element = -1,
+                                     .status_only = 1,
+                                     .predicted = add_prediction,
+                                     .predicted_ctx = calls};
+    struct hb_verdict v;
+    char *text = NULL;
+    if (calls && hb_run_case(hb_adapter_oracle(), c, &o, &v, NULL) == 0) {
+        text = cJSON_Print(root);
+    }
+    cJSON_Delete(root);
+    return text;
+}
+
+struct wanted {
+    int32_t step, layer;
+    int64_t token, channel;
+    int32_t found;
+    double value, bound, mag;
+};
+
+static void see_element(void *ctx, int32_t step, int32_t layer, int64_t token, int32_t n,
+                        const double *want, const double *bound, const double *mag) {
+    struct wanted *w = ctx;
+    if (step == w->step && layer == w->layer && token == w->token && w->channel >= 0 &&
+        w->channel < n) {
+        w->found = 1;
+        w->value = want[w->channel];
+        w->bound = bound[w->channel];
+        w->mag = mag[w->channel];
+    }
+}
+
+int32_t hb_explain_bound(const struct hb_case *c, int32_t step, int32_t layer, int64_t token,
+                         int64_t channel, char *out, size_t cap, struct hb_error *err) {
+    struct wanted w = {.step = step, .layer = layer, .token = token, .channel = channel};
+    const struct hb_run_options o = {
+        .tamper_element = -1, .see_token = see_element, .see_token_ctx = &w};
+    struct hb_verdict v;
+    struct hb_case plain = *c;
+    plain.config.relation = 0;
+    (void)hb_run_case(hb_adapter_emu(), &plain, &o, &v, NULL);
+    if (!w.found) {
+        return hb_fail_text(err, HB_ERR_RANGE,
+                            "the case has no output at step %d, layer %d, token %lld, channel %lld",
+                            step, layer, (long long)token, (long long)channel);
+    }
+    snprintf(out, cap,
+             "step %d layer %d token %lld channel %lld: value %.17g, bound %.6g (%.3g of the value), "
+             "magnitude %.6g, tier 1 of the %s form",
+             step, layer, (long long)token, (long long)channel, w.value, w.bound,
+             w.value != 0 ? w.bound / fabs(w.value) : INFINITY, w.mag,
+             c->config.kernel_form ? "fast" : "v0");
+    return HB_OK;
+}

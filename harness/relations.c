@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The relations of invariants.md: a table, and for those that need a second run the transformation of the case and the
+ * comparison of both runs. Outputs are matched by (stream, position, layer), states by slot name, so a transformation may
+ * cut, merge or reorder forwards freely. E compares bytes, T compares with the sum of both bounds. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/run_internal.h"
+
+enum exactness { EXACT, BOUNDED };
+
+/* A transformation returns 0 when the relation says nothing about this case. */
+struct transform {
+    int32_t number;
+    enum exactness outputs, state;
+    int (*apply)(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist);
+    int32_t skip_tracked; /* track slots may differ */
+    int32_t only_layer;   /* 1: compare layer relation_arg % n_layers only */
+};
+
+static int is_forward(const struct hb_case_step *s) {
+    return s->kind == HB_STEP_FORWARD;
+}
+
+static int is_extend_mode(int32_t mode) {
+    return mode == HB_MODE_EXTEND || mode == HB_MODE_MIXED || mode == HB_MODE_SPLIT_PREFILL ||
+           mode == HB_MODE_DLLM_EXTEND;
+}
+
+static int has_track(const struct hb_case_step *s) {
+    for (int32_t i = 0; i < s->n_rows; i++) {
+        if (s->row[i].track) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int has_restart(const struct hb_case *c) {
+    for (int32_t i = 0; i < c->n_steps; i++) {
+        if (c->step[i].kind == HB_STEP_TAKE && c->step[i].from >= 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Only histories of plain takes and forwards without breaks are transformed. */
+static int is_plain(const struct hb_case *c) {
+    return c->n_breaks == 0;
+}
+
+static int nan_inputs(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+    (void)out;
+    twist->nan_inputs = 1;
+    return is_plain(c);
+}
+
+static int insert_fail(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+    (void)out;
+    twist->insert_fail = 1;
+    return is_plain(c);
+}
+
+static int nan_pool(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+    (void)out;
+    twist->nan_pool = 1;
+    return is_plain(c);
+}
+
+static int nan_fresh(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+    (void)out;
+    twist->nan_fresh = 1;
+    return is_plain(c);
+}
+
+static int add_padding(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+    (void)twist;
+    int any = 0;
+    for (int32_t i = 0; i < c->n_steps; i++) {
+        struct hb_case_step *s = &out->step[i];
+        if (is_forward(s) && s->n_rows + s->pad_rows + 2 <= HB_MAX_ROWS) {
+            s->pad_rows += 1 + c->config.relation_arg % 2;
+            any = 1;
+        }
+    }
+    out->config.unread = HB_UNREAD_NAN;
+    return any && is_plain(c);
+}
+
+static int layer_alone(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+    (void)twist;
+    int32_t keep = c->config.relation_arg % c->config.n_layers;
+    for (int32_t i = 0; i < c->n_steps; i++) {
+        struct hb_case_step *s = &out->step[i];
+        if (is_forward(s)) {
+            s->layer_mask |= ((1 << c->config.n_layers) - 1) & ~(1 << keep);
+            if (c->step[i].layer_mask >> keep & 1) {
+                return 0;
+            }
+        }
+    }
+    return is_plain(c) && c->config.n_layers > 1;
+}
+
+static int permute_decode(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+    (void)twist;
+    int any = 0;
+    for (int32_t i = 0; i < c->n_steps; i++) {
+        struct hb_case_step *s = &out->step[i];
+        if (!is_forward(s) || s->mode != HB_MODE_DECODE || s->n_rows < 2) {
+            continue;
+        }
+        int32_t by = 1 + c->config.relation_arg % (s->n_rows - 1);
+        for (int32_t k = 0; k < s->n_rows; k++) {
+            s->row[k] = c->step[i].row[(k + by) % s->n_rows];
+        }
+        any = 1;
+    }
+    return any && is_plain(c);
+}
+
+static int append(struct hb_case *out, const struct hb_case_step *s) {
+    if (out->n_steps >= HB_MAX_STEPS) {
+        return 0;
+    }
+    out->step[out->n_steps++] = *s;
+    return 1;
+}
+
+static int split_decode(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+    (void)twist;
+    int any = 0;
+    out->n_steps = 0;
+    for (int32_t i = 0; i < c->n_steps; i++) {
+        struct hb_case_step s = c->step[i];
+        if (!is_forward(&s) || s.mode != HB_MODE_DECODE || s.n_rows < 2) {
+            if (!append(out, &s)) {
+                return 0;
+            }
+            continue;
+        }
+        for (int32_t k = 0; k < c->step[i].n_rows; k++) {
+            s.n_rows = 1;
+            s.row[0] = c->step[i].row[k];
+            if (!append(out, &s)) {
+                return 0;
+            }
+        }
+        any = 1;
+    }
+    return any && is_plain(c);
+}
+
+/* extend(n) == extend(n1); extend(n2), cut anywhere, also shorter than the conv window. */
+static int split_extend(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+    (void)twist;
+    int any = 0;
+    out->n_steps = 0;
+    for (int32_t i = 0; i < c->n_steps; i++) {
+        const struct hb_case_step *s = &c->step[i];
+        if (!is_forward(s) || !is_extend_mode(s->mode) || s->n_decode > 0 || has_track(s)) {
+            if (!append(out, s)) {
+                return 0;
+            }
+            continue;
+        }
+        struct hb_case_step first = *s;
+        struct hb_case_step second = *s;
+        second.n_rows = 0;
+        for (int32_t k = 0; k < s->n_rows; k++) {
+            int32_t n = s->row[k].length;
+            int32_t cut = n > 1 ? 1 + (c->config.relation_arg + k) % (n - 1) : 1;
+            first.row[k].length = cut;
+            if (n > cut) {
+                second.row[second.n_rows] = s->row[k];
+                second.row[second.n_rows++].length = n - cut;
+            }
+        }
+        if (!append(out, &first) || (second.n_rows > 0 && !append(out, &second))) {
+            return 0;
+        }
+        any |= second.n_rows > 0;
+    }
+    return any && is_plain(c);
+}
+
+/* MIXED == EXTEND of the prefill rows, then DECODE of the others (both shapes). */
+static int split_mixed(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+    (void)twist;
+    int any = 0;
+    out->n_steps = 0;
+    for (int32_t i = 0; i < c->n_steps; i++) {
+        const struct hb_case_step *s = &c->step[i];
+        if (!is_forward(s) || s->mode != HB_MODE_MIXED || has_track(s)) {
+            if (!append(out, s)) {
+                return 0;
+            }
+            continue;
+        }
+        int32_t n_decode = s->n_decode < s->n_rows ? s->n_decode : s->n_rows;
+        int32_t np = s->n_rows - n_decode;
+        while (n_decode == 0 && np > 0 && s->row[np - 1].length == 1) {
+            np--; /* shape M1: trailing rows of length 1 */
+        }
+        struct hb_case_step extend = *s;
+        struct hb_case_step decode = *s;
+        extend.mode = HB_MODE_EXTEND;
+        extend.n_rows = np;
+        extend.n_decode = 0;
+        decode.mode = HB_MODE_DECODE;
+        decode.n_decode = 0;
+        decode.n_rows = s->n_rows - np;
+        for (int32_t k = 0; k < decode.n_rows; k++) {
+            decode.row[k] = s->row[np + k];
+        }
+        if ((extend.n_rows > 0 && !append(out, &extend)) ||
+            (decode.n_rows > 0 && !append(out, &decode))) {
+            return 0;
+        }
+        any |= extend.n_rows > 0 && decode.n_rows > 0;
+    }
+    return any && is_plain(c);
+}
+
+static int tracking_off(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+    (void)twist;
+    int any = 0;
+    for (int32_t i = 0; i < c->n_steps; i++) {
+        for (int32_t k = 0; k < out->step[i].n_rows && is_forward(&out->step[i]); k++) {
+            any |= out->step[i].row[k].track;
+            out->step[i].row[k].track = 0;
+        }
+    }
+    return any && is_plain(c) && !has_restart(c);
+}
+
+/* All-false mask == no mask; one row's bit changes only that row's destination. */
+static int mask_bits(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+    (void)twist;
+    int any = 0;
+    for (int32_t i = 0; i < c->n_steps; i++) {
+        struct hb_case_step *s = &out->step[i];
+        if (!is_forward(s) || s->n_rows == 0) {
+            continue;
+        }
+        if (!has_track(s)) {
+            s->optional ^= 8;
+            any = 1;
+        } else if (!has_restart(c)) {
+            s->row[c->config.relation_arg % s->n_rows].track = 0;
+            any = 1;
+        }
+    }
+    return any && is_plain(c);
+}
+
+static const struct transform transforms[] = {
+    {8, EXACT, EXACT, insert_fail, 0, 0},
+    {10, EXACT, EXACT, nan_inputs, 0, 0},
+    {11, EXACT, EXACT, nan_pool, 0, 0},
+    {12, EXACT, EXACT, add_padding, 0, 0},
+    {14, EXACT, EXACT, nan_fresh, 0, 0},
+    {17, EXACT, EXACT, layer_alone, 0, 1},
+    {22, EXACT, EXACT, permute_decode, 0, 0},
+    {23, EXACT, EXACT, split_decode, 0, 0},
+    {26, BOUNDED, BOUNDED, split_extend, 0, 0},
+    {27, BOUNDED, BOUNDED, split_extend, 0, 0}, /* the conv part of 26 is always exact */
+    {30, BOUNDED, BOUNDED, split_mixed, 0, 0},
+    {37, EXACT, EXACT, tracking_off, 1, 0},
+    {40, EXACT, EXACT, mask_bits, 1, 0},
+};
+
+static const struct hb_relation relations[] = {
+    {1, "error.invalid_mode", "S", "test_relations: relation_1_fires", 1},
+    {3, "error.child_entry", "S", "test_relations: relation_3_fires", 1},
+    {4, "error.purity", "E", "test_relations: relation_4_fires", 1},
+    {5, "error.mode_first", "S", "test_relations: relation_5_fires", 1},
+    {7, "batch.written", "E", "test_relations: relation_7_fires", 1},
+    {8, "error.no_trace", "E", "test_relations: relation_8_fires", 0},
+    {10, "error.value_free", "S", "test_relations: relation_10_fires", 0},
+    {11, "state.neighbour", "E", "test_relations: relation_11_fires", 0},
+    {12, "batch.padding_rows", "E", "test_relations: relation_12_fires", 0},
+    {13, "mode.idle", "E", "test_relations: relation_13_fires", 1},
+    {14, "state.fresh_row", "E", "test_relations: relation_14_fires", 0},
+    {17, "layer.independent", "E", "test_relations: relation_17_fires", 0},
+    {19, "slot.invalid", "S", "test_relations: relation_19_fires", 1},
+    {22, "decode.permutation", "E", "test_relations: relation_22_fires", 0},
+    {23, "decode.one_by_one", "E", "test_relations: relation_23_fires", 0},
+    {26, "extend.split", "T", "test_relations: relation_26_fires", 0},
+    {27, "extend.split_conv", "E", "test_relations: relation_27_fires", 0},
+    {30, "mixed.separate", "T", "test_relations: relation_30_fires", 0},
+    {37, "track.invisible", "E", "test_relations: relation_37_fires", 0},
+    {38, "track.law", "E T", "test_relations: relation_38_fires", 1},
+    {40, "track.mask_bits", "E", "test_relations: relation_40_fires", 0},
+    {44, "track.invalid", "S E", "test_relations: relation_44_fires", 1},
+};
+
+int hb_relations(const struct hb_relation **out) {
+    *out = relations;
+    return (int)(sizeof relations / sizeof *relations);
+}
+
+static const char *relation_name(int32_t number) {
+    for (size_t i = 0; i < sizeof relations / sizeof *relations; i++) {
+        if (relations[i].number == number) {
+            return relations[i].name;
+        }
+    }
+    return "relation";
+}
+
+static int same_bits(double a, double b) {
+    return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b));
+}
+
+/* 1 if the values may be called equal. */
+static int agree(enum exactness e, double a, double bound_a, double b, double bound_b) {
+    if (e == EXACT || !isfinite(a) || !isfinite(b)) {
+        return same_bits(a, b) || !isfinite(bound_a) || !isfinite(bound_b);
+    }
+    return fabs(a - b) <= bound_a + bound_b;
+}
+
+static void fail(struct hb_verdict *v, int32_t number, const char *what, int32_t layer, int64_t pos,
+                 int64_t element, double a, double b, double bound) {
+    v->at.layer = layer;
+    v->at.token = pos;
+    v->at.element = element;
+    v->at.got = b;
+    v->at.want = a;
+    v->at.bound = bound;
+    snprintf(v->at.source, sizeof v->at.source, "relation %d", number);
+    hb_verdict_set(v, HB_VERDICT_RELATION, relation_name(number), what, 0, 0,
+                   "relation %d: %s of layer %d position %lld element %lld is %.9g, the transformed "
+                   "run gives %.9g, allowed %.3g",
+                   number, what, layer, (long long)pos, (long long)element, a, b, bound);
+}
+
+static void compare_outputs(const struct transform *t, const struct hb_capture *a,
+                            struct hb_capture *b, int32_t layer, struct hb_verdict *v) {
+    for (size_t i = 0; i < a->n && v->kind == HB_VERDICT_PASS; i++) {
+        const struct hb_captured *x = &a->item[i];
+        if (layer >= 0 && x->layer != layer) {
+            continue;
+        }
+        struct hb_captured *y = NULL;
+        for (size_t k = 0; k < b->n && !y; k++) {
+            if (b->item[k].stream == x->stream && b->item[k].pos == x->pos &&
+                b->item[k].layer == x->layer) {
+                y = &b->item[k];
+            }
+        }
+        if (!y) {
+            fail(v, t->number, "missing output", x->layer, x->pos, 0, 0, 0, 0);
+            return;
+        }
+        for (int32_t j = 0; j < x->n; j++) {
+            if (!agree(t->outputs, (double)x->got[j], x->bound[j], (double)y->got[j], y->bound[j])) {
+                fail(v, t->number, "output", x->layer, x->pos, j, (double)x->got[j],
+                     (double)y->got[j], t->outputs == EXACT ? 0 : x->bound[j] + y->bound[j]);
+                return;
+            }
+        }
+        y->stream = -2 - y->stream; /* each occurrence is matched once */
+    }
+}
+
+static void compare_states(const struct transform *t, const struct hb_capture *a,
+                           const struct hb_capture *b, int32_t layer, struct hb_verdict *v) {
+    for (int32_t k = 0; k < HB_MAX_NAMES && v->kind == HB_VERDICT_PASS; k++) {
+        if (a->slot[k].stream < 0 || (t->skip_tracked && a->slot[k].is_track)) {
+            continue;
+        }
+        for (int32_t l = 0; l < HB_MAX_LAYERS; l++) {
+            if (!a->slot[k].conv[l] || !b->slot[k].conv[l] || (layer >= 0 && l != layer)) {
+                continue;
+            }
+            for (int32_t j = 0; j < a->n_conv; j++) {
+                double x = (double)a->slot[k].conv[l][j];
+                double y = (double)b->slot[k].conv[l][j];
+                if (!same_bits(x, y)) {
+                    fail(v, t->number == 26 ? 27 : t->number, "conv state", l, a->slot[k].pos, j, x,
+                         y, 0);
+                    return;
+                }
+            }
+            for (int32_t j = 0; j < a->n_ssm && t->number != 27; j++) {
+                double x = (double)a->slot[k].ssm[l][j];
+                double y = (double)b->slot[k].ssm[l][j];
+                double bx = a->slot[k].bound[l][j];
+                double by = b->slot[k].bound[l][j];
+                if (!agree(t->state, x, bx, y, by)) {
+                    fail(v, t->number, "temporal state", l, a->slot[k].pos, j, x, y,
+                         t->state == EXACT ? 0 : bx + by);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+void hb_run_relation(const struct hb_adapter *backend, const struct hb_case *c,
+                     const struct hb_run_options *o, const struct hb_capture *base,
+                     struct hb_verdict *v, struct hb_run_stats *stats) {
+    const struct transform *t = NULL;
+    for (size_t i = 0; i < sizeof transforms / sizeof *transforms; i++) {
+        if (transforms[i].number == c->config.relation) {
+            t = &transforms[i];
+        }
+    }
+    if (!t || o->check_off & HB_OFF_RELATION) {
+        return;
+    }
+    struct hb_case *other = malloc(sizeof *other);
+    if (!other) {
+        hb_verdict_set(v, HB_VERDICT_ENVIRONMENT, "memory", "relation", 0, 0, "out of memory");
+        return;
+    }
+    *other = *c;
+    struct hb_twist twist = {0};
+    struct hb_capture capture = {0};
+    if (t->apply(c, other, &twist)) {
+        other->config.relation = 0;
+        (void)hb_run_once(backend, other, o, &twist, &capture, v, stats);
+        int32_t layer = t->only_layer ? c->config.relation_arg % c->config.n_layers : -1;
+        if (v->kind == HB_VERDICT_PASS && !twist.nan_inputs) {
+            compare_outputs(t, base, &capture, layer, v);
+            compare_states(t, base, &capture, layer, v);
+        }
+    }
+    hb_capture_free(&capture);
+    free(other);
+}

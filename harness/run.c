@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The executor: creates the backend that a case asks for, runs its steps through the adapter, predicts each result, and
+ * compares everything. The first divergence becomes the verdict; the steps after it are not run. */
+#include "harness/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "harness/run_internal.h"
+
+int32_t hb_run_dim(const struct hb_config *config) {
+    return config->n_heads * config->head_dim + 2 * config->n_groups * config->state_size;
+}
+
+uint64_t hb_run_now(const struct hb_run *r) {
+    if (!r->o->timed) {
+        return 0;
+    }
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+int hb_run_done(const struct hb_run *r) {
+    return r->no_memory || r->v->kind != HB_VERDICT_PASS;
+}
+
+const char *hb_mode_place(int32_t mode) {
+    switch (mode) {
+#define CASE(number, name)                                                                         \
+    case number:                                                                                   \
+        return #name;
+        HB_MODES(CASE)
+#undef CASE
+    default:
+        return "other";
+    }
+}
+
+static void *grow(void *old, size_t *have, size_t n, size_t element) {
+    if (n <= *have) {
+        return old;
+    }
+    void *p = realloc(old, n * element);
+    if (p) {
+        *have = n;
+    }
+    return p;
+}
+
+float *hb_run_floats(struct hb_run *r, size_t n) {
+    float *p = grow(r->scratch_f, &r->n_scratch_f, n, sizeof *p);
+    if (p) {
+        r->scratch_f = p;
+    } else {
+        r->no_memory = 1;
+    }
+    return p;
+}
+
+double *hb_run_doubles(struct hb_run *r, size_t n) {
+    double *p = grow(r->scratch_d, &r->n_scratch_d, n, sizeof *p);
+    if (p) {
+        r->scratch_d = p;
+    } else {
+        r->no_memory = 1;
+    }
+    return p;
+}
+
+void hb_run_fill(struct hb_run *r, int32_t tensor, int32_t stream, int32_t layer, int64_t position,
+                 int32_t n, float *out) {
+    const struct hb_value_key key = {
+        .tensor = tensor, .stream = stream, .layer = layer, .position = position};
+    if (r->o->values) {
+        r->o->values->fill(r->o->values->ctx, r->c, &key, n, out);
+    } else {
+        hb_values_fill(r->c, &key, n, out);
+    }
+}
+
+/* What of the prediction is compared depends on the backend's error level (contracts.md section 3). */
+static int same_result(const struct hb_run *r, const struct hb_error *want, int32_t status,
+                       const struct hb_error *got) {
+    if (want->status != status) {
+        return 0;
+    }
+    if (want->status == HB_OK) {
+        return 1;
+    }
+    int seed_text = want->status == HB_ERR_INVALID_MODE || want->status == HB_ERR_NOT_IMPLEMENTED;
+    if (r->caps.error_level >= 1 &&
+        (want->rule != got->rule || want->row != got->row || want->value != got->value ||
+         want->limit != got->limit)) {
+        return 0;
+    }
+    return !(r->caps.error_level >= 2 || seed_text) || strcmp(want->text, got->text) == 0;
+}
+
+int hb_run_judge(struct hb_run *r, const char *call, const char *place, const struct hb_error *want,
+                 int32_t got_status, const struct hb_error *got) {
+    if (r->stats) {
+        r->stats->calls++;
+        r->stats->status_seen[(uint32_t)want->status & 31]++;
+        r->stats->rule_broken[(uint32_t)want->rule & 255]++;
+    }
+    if (r->o->predicted) {
+        r->o->predicted(r->o->predicted_ctx, r->step, call, want);
+    }
+    if (!same_result(r, want, got_status, got) && !(r->o->check_off & HB_OFF_STATUS)) {
+        char where[64];
+        snprintf(where, sizeof where, "%s %s want-rule-%d", call, place, want->rule);
+        const char *check = got_status != want->status ? "status" : "status.text";
+        r->v->at.step = r->step;
+        hb_verdict_set(r->v,
+                       got_status == HB_ERR_DEVICE ? HB_VERDICT_DEVICE : HB_VERDICT_STATUS, check,
+                       where, want->status, got_status,
+                       "step %d: predicted %s (rule %d, row %d, value %lld, limit %lld: %.120s), got "
+                       "%s (rule %d, row %d: %.120s)",
+                       r->step, hb_status_name(want->status), want->rule, want->row,
+                       (long long)want->value, (long long)want->limit, want->text,
+                       hb_status_name(got_status), got->rule, got->row, got->text);
+        return 0;
+    }
+    return want->status == HB_OK && got_status == HB_OK;
+}
+
+int32_t hb_run_region(const struct hb_run *r, const char *name, int32_t layer) {
+    for (int32_t i = 0; i < r->n_regions; i++) {
+        if (r->region[i].layer == layer && strcmp(r->region[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* --- parameters ------------------------------------------------------------------------------------------------- */
+
+static int make_params(struct hb_run *r) {
+    if (r->o->params) {
+        r->params = r->o->params;
+        return 0;
+    }
+    const struct hb_config *cfg = &r->config;
+    size_t dim = (size_t)hb_run_dim(cfg);
+    size_t inner = (size_t)cfg->n_heads * (size_t)cfg->head_dim;
+    size_t heads = (size_t)cfg->n_heads;
+    size_t per_layer = dim * (size_t)cfg->conv_width + dim + 3 * heads + inner;
+    r->param_memory = malloc(per_layer * (size_t)cfg->n_layers * sizeof(float));
+    if (!r->param_memory) {
+        return -1;
+    }
+    float *next = r->param_memory;
+    const struct hb_case_config *cc = &r->c->config;
+    for (int32_t l = 0; l < cfg->n_layers; l++) {
+        struct hb_layer_params *p = &r->own_params[l];
+        const struct {
+            const float **target;
+            int32_t tensor, present;
+            size_t n;
+        } parts[] = {
+            {&p->conv_weight, HB_TENSOR_CONV_WEIGHT, 1, dim * (size_t)cfg->conv_width},
+            {&p->conv_bias, HB_TENSOR_CONV_BIAS, cc->conv_bias, dim},
+            {&p->a, HB_TENSOR_A, 1, heads},
+            {&p->dt_bias, HB_TENSOR_DT_BIAS, cc->dt_bias, heads},
+            {&p->d, HB_TENSOR_D, !cc->skip_d, heads},
+            {&p->norm_weight, HB_TENSOR_NORM_WEIGHT, 1, inner},
+        };
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+            if (!parts[i].present || cfg->layer_kind[l] != HB_LAYER_MAMBA2) {
+                continue;
+            }
+            hb_run_fill(r, parts[i].tensor, 0, l, 0, (int32_t)parts[i].n, next);
+            *parts[i].target = next;
+            next += parts[i].n;
+        }
+    }
+    r->params = r->own_params;
+    return 0;
+}
+
+/* --- regions ---------------------------------------------------------------------------------------------------- */
+
+static int open_regions(struct hb_run *r) {
+    struct hb_error e = {.struct_size = sizeof e};
+    if (r->backend->n_regions(r->handle, &r->n_regions, &e) != HB_OK ||
+        r->n_regions > HB_MAX_REGIONS) {
+        r->n_regions = 0;
+        return -1;
+    }
+    for (int32_t i = 0; i < r->n_regions; i++) {
+        struct hb_region *region = &r->region[i];
+        region->struct_size = sizeof *region;
+        if (r->backend->region(r->handle, i, region, &e) != HB_OK) {
+            return -1;
+        }
+        size_t bytes = region->bytes ? (size_t)region->bytes : 1;
+        r->mirror[i] = malloc(bytes);
+        r->actual[i] = malloc(bytes);
+        r->want[i] = malloc(bytes);
+        if (!r->mirror[i] || !r->actual[i] || !r->want[i]) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Non-zero (or NaN) bytes in every state region, so that a state read by mistake shows. */
+static int fill_pool(struct hb_run *r) {
+    struct hb_error e = {.struct_size = sizeof e};
+    for (int32_t i = 0; i < r->n_regions; i++) {
+        const struct hb_region *region = &r->region[i];
+        if (region->kind == HB_REGION_STATE && region->bytes > 0) {
+            int64_t n = (int64_t)region->bytes / hb_dtype_bytes(region->dtype);
+            float *values = hb_run_floats(r, (size_t)n);
+            if (!values) {
+                return -1;
+            }
+            const struct hb_value_key key = {
+                .tensor = HB_TENSOR_NOISE, .stream = i, .layer = region->layer, .position = -1};
+            int is_kv = strncmp(region->name, "kv_", 3) == 0;
+            if (r->twist.nan_pool && !is_kv) {
+                for (int64_t k = 0; k < n; k++) {
+                    values[k] = NAN;
+                }
+            } else {
+                hb_values_fill(r->c, &key, (int32_t)n, values);
+            }
+            hb_pack(region->dtype, values, n, r->want[i]);
+            if (r->backend->region_write(r->handle, i, 0, r->want[i], region->bytes, &e) != HB_OK) {
+                return -1;
+            }
+        }
+        if (r->backend->region_read(r->handle, i, 0, r->mirror[i], region->bytes, &e) != HB_OK) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* --- life of a run ---------------------------------------------------------------------------------------------- */
+
+/* 1: the backend exists and the steps can run. */
+static int open_run(struct hb_run *r) {
+    struct hb_error got = {.struct_size = sizeof got};
+    struct hb_error want = {.struct_size = sizeof want};
+    r->caps.struct_size = sizeof r->caps;
+    int32_t status = r->backend->describe(r->backend->ctx, &r->caps, &got);
+    if (status != HB_OK) {
+        hb_verdict_set(r->v, HB_VERDICT_SKIP, "describe", "describe", HB_OK, status, "%s", got.text);
+        return 0;
+    }
+    if (r->o->config) {
+        r->config = *r->o->config;
+    } else {
+        hb_case_backend_config(r->c, &r->config);
+    }
+    r->config.defect = r->o->defect;
+    if (make_params(r)) {
+        r->no_memory = 1;
+        return 0;
+    }
+    r->step = -1;
+    hb_materialize_config_breaks(r->c, &r->config);
+    hb_expect_create(&r->config, &r->caps, &want);
+    hb_error_clear(&got);
+    status = r->backend->create(r->backend->ctx, &r->config, r->params, &r->handle, &got);
+    if (!hb_run_judge(r, "create", "config", &want, status, &got)) {
+        return 0;
+    }
+    if (hb_slot_model_init(&r->slots, r->config.n_slots, r->config.req_pool_size) != HB_OK) {
+        r->no_memory = 1;
+        return 0;
+    }
+    r->content = calloc((size_t)r->config.n_slots + 1, sizeof *r->content);
+    if (!r->content || open_regions(r) || fill_pool(r)) {
+        r->no_memory = 1;
+        return 0;
+    }
+    hb_kv_alloc_init(&r->kv, r->config.n_kv, (uint32_t)r->c->config.seed);
+    return 1;
+}
+
+static void close_run(struct hb_run *r) {
+    if (r->handle) {
+        if (r->stats && r->backend->launches) {
+            r->stats->launches += r->backend->launches(r->handle);
+        }
+        r->backend->destroy(r->handle);
+    }
+    for (int32_t i = 0; i < HB_MAX_REGIONS; i++) {
+        free(r->mirror[i]);
+        free(r->actual[i]);
+        free(r->want[i]);
+    }
+    if (r->content) {
+        for (int32_t i = 0; i <= r->config.n_slots; i++) {
+            hb_content_reset(&r->content[i]);
+        }
+    }
+    free(r->content);
+    hb_slot_model_destroy(&r->slots);
+    free(r->param_memory);
+    free(r->scratch_f);
+    free(r->scratch_d);
+}
+
+static void capture_slots(struct hb_run *r) {
+    int32_t n_conv = hb_run_dim(&r->config) * (r->config.conv_width - 1);
+    int32_t n_ssm = r->config.n_heads * r->config.head_dim * r->config.state_size;
+    r->capture->n_conv = n_conv;
+    r->capture->n_ssm = n_ssm;
+    for (int32_t k = 0; k < r->n_names; k++) {
+        r->capture->slot[k].stream = -1;
+        const struct hb_content *content = &r->content[r->name[k]];
+        if (r->name[k] <= 0 || !content->known) {
+            continue;
+        }
+        r->capture->slot[k].stream = content->stream;
+        r->capture->slot[k].pos = content->pos;
+        r->capture->slot[k].is_track = r->name_is_track[k];
+        for (int32_t l = 0; l < r->config.n_layers; l++) {
+            int32_t rc = hb_run_region(r, "conv", l);
+            int32_t rs = hb_run_region(r, "temporal", l);
+            if (rc < 0 || rs < 0 || !content->ref[l]) {
+                continue;
+            }
+            float *conv = malloc((size_t)n_conv * sizeof *conv);
+            float *ssm = malloc((size_t)n_ssm * sizeof *ssm);
+            double *bound = malloc((size_t)n_ssm * sizeof *bound);
+            r->capture->slot[k].conv[l] = conv;
+            r->capture->slot[k].ssm[l] = ssm;
+            r->capture->slot[k].bound[l] = bound;
+            if (!conv || !ssm || !bound) {
+                r->no_memory = 1;
+                return;
+            }
+            int32_t cb = hb_dtype_bytes(r->region[rc].dtype);
+            int32_t sb = hb_dtype_bytes(r->region[rs].dtype);
+            size_t slot = (size_t)r->name[k];
+            hb_unpack(r->region[rc].dtype, r->mirror[rc] + slot * (size_t)n_conv * (size_t)cb,
+                      n_conv, conv);
+            hb_unpack(r->region[rs].dtype, r->mirror[rs] + slot * (size_t)n_ssm * (size_t)sb, n_ssm,
+                      ssm);
+            const struct hb_profile *p =
+                &r->caps.profile[r->config.kernel_form][HB_PATH_PREFILL][r->config.act_dtype];
+            for (int32_t i = 0; i < n_ssm; i++) {
+                bound[i] = hb_ref_state_bound(&r->config, p, content->ref[l], i, 0);
+            }
+        }
+    }
+}
+
+void hb_capture_free(struct hb_capture *capture) {
+    for (size_t i = 0; i < capture->n; i++) {
+        free(capture->item[i].got);
+        free(capture->item[i].bound);
+    }
+    free(capture->item);
+    for (int32_t k = 0; k < HB_MAX_NAMES; k++) {
+        for (int32_t l = 0; l < HB_MAX_LAYERS; l++) {
+            free(capture->slot[k].conv[l]);
+            free(capture->slot[k].ssm[l]);
+            free(capture->slot[k].bound[l]);
+        }
+    }
+    memset(capture, 0, sizeof *capture);
+}
+
+static void run_step(struct hb_run *r, const struct hb_case_step *step) {
+    switch (step->kind) {
+    case HB_STEP_TAKE:
+        hb_run_take(r, step);
+        break;
+    case HB_STEP_FREE:
+        hb_run_free(r, step);
+        break;
+    case HB_STEP_COPY:
+        hb_run_copy(r, step);
+        break;
+    default:
+        hb_run_forward(r, step);
+        break;
+    }
+}
+
+int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
+                const struct hb_run_options *o, const struct hb_twist *twist,
+                struct hb_capture *capture, struct hb_verdict *v, struct hb_run_stats *stats) {
+    struct hb_run *r = calloc(1, sizeof *r);
+    if (!r) {
+        hb_verdict_set(v, HB_VERDICT_ENVIRONMENT, "memory", "run", 0, 0, "out of memory");
+        return -1;
+    }
+    r->backend = backend;
+    r->c = c;
+    r->o = o;
+    r->v = v;
+    r->stats = stats;
+    r->capture = capture;
+    if (twist) {
+        r->twist = *twist;
+    }
+    if (open_run(r)) {
+        for (int32_t i = 0; i < c->n_steps && !hb_run_done(r); i++) {
+            r->step = i;
+            run_step(r, &c->step[i]);
+        }
+        if (capture && !hb_run_done(r)) {
+            capture_slots(r);
+        }
+    }
+    int no_memory = r->no_memory;
+    close_run(r);
+    free(r);
+    if (no_memory) {
+        hb_verdict_set(v, HB_VERDICT_ENVIRONMENT, "memory", "run", 0, 0, "out of memory");
+        return -1;
+    }
+    return 0;
+}
+
+int hb_run_case(const struct hb_adapter *backend, const struct hb_case *c,
+                const struct hb_run_options *options, struct hb_verdict *v,
+                struct hb_run_stats *stats) {
+    static const struct hb_run_options none = {.tamper_element = -1};
+    const struct hb_run_options *o = options ? options : &none;
+    memset(v, 0, sizeof *v);
+    v->at.step = v->at.layer = v->at.row = v->at.head = -1;
+    v->at.token = v->at.element = -1;
+    struct hb_capture capture = {0};
+    int wants_relation = c->config.relation != 0 && !o->status_only && !o->predicted;
+    int failed =
+        hb_run_once(backend, c, o, NULL, wants_relation || o->other ? &capture : NULL, v, stats);
+    if (!failed && v->kind == HB_VERDICT_PASS && wants_relation) {
+        hb_run_relation(backend, c, o, &capture, v, stats);
+    }
+    hb_capture_free(&capture);
+    if (stats) {
+        stats->cases++;
+        stats->verdicts[v->kind]++;
+    }
+    return failed;
+}
+
+void hb_run_stats_add(struct hb_run_stats *to, const struct hb_run_stats *from) {
+    to->cases += from->cases;
+    to->forwards += from->forwards;
+    to->tokens += from->tokens;
+    to->calls += from->calls;
+    to->launches += from->launches;
+    to->exact_bytes += from->exact_bytes;
+    for (int op = 0; op < HB_N_OPS; op++) {
+        for (int d = 0; d < HB_N_FLOAT_DTYPES; d++) {
+            to->elements[op][d] += from->elements[op][d];
+            to->vacuous[op][d] += from->vacuous[op][d];
+            if (from->max_ratio[op][d] > to->max_ratio[op][d]) {
+                to->max_ratio[op][d] = from->max_ratio[op][d];
+            }
+            for (int b = 0; b < HB_RATIO_BINS; b++) {
+                to->ratio_bins[op][d][b] += from->ratio_bins[op][d][b];
+            }
+        }
+    }
+    for (int i = 0; i < 32; i++) {
+        to->status_seen[i] += from->status_seen[i];
+    }
+    for (int i = 0; i < 256; i++) {
+        to->rule_broken[i] += from->rule_broken[i];
+        to->rule_kept[i] += from->rule_kept[i];
+    }
+    for (int i = 0; i < HB_N_VERDICTS; i++) {
+        to->verdicts[i] += from->verdicts[i];
+    }
+    for (int i = 0; i < 8; i++) {
+        to->time_ns[i] += from->time_ns[i];
+    }
+}
+
+double hb_run_stats_median(const struct hb_run_stats *s, int32_t op, int32_t dtype) {
+    uint64_t total = 0;
+    for (int b = 0; b < HB_RATIO_BINS; b++) {
+        total += s->ratio_bins[op][dtype][b];
+    }
+    uint64_t seen = 0;
+    for (int b = 0; b < HB_RATIO_BINS && total > 0; b++) {
+        seen += s->ratio_bins[op][dtype][b];
+        if (2 * seen >= total) {
+            return b == 0 ? 0.0 : ldexp(1.0, b - HB_RATIO_BINS + 2);
+        }
+    }
+    return 0.0;
+}

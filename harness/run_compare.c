@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Comparison: bytes of all regions against what may have changed, and elements against value and bound. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/run_internal.h"
+
+/* Order-preserving integer of a value in the stored type. */
+static int64_t ordered(int32_t dtype, double x) {
+    if (dtype == HB_BF16) {
+        uint16_t b = hb_bf16_from_float((float)x);
+        return b & 0x8000 ? -(int64_t)(b & 0x7fff) : (int64_t)b;
+    }
+    float f = (float)x;
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u & 0x80000000u ? -(int64_t)(u & 0x7fffffffu) : (int64_t)u;
+}
+
+uint64_t hb_ulp_distance(int32_t dtype, double a, double b) {
+    if (isnan(a) || isnan(b)) {
+        return UINT64_MAX;
+    }
+    int64_t d = ordered(dtype, a) - ordered(dtype, b);
+    return (uint64_t)(d < 0 ? -d : d);
+}
+
+int hb_run_read_regions(struct hb_run *r) {
+    struct hb_error e = {.struct_size = sizeof e};
+    for (int32_t i = 0; i < r->n_regions; i++) {
+        if (r->backend->region_read(r->handle, i, 0, r->actual[i], r->region[i].bytes, &e) !=
+            HB_OK) {
+            hb_verdict_set(r->v, HB_VERDICT_DEVICE, "region_read", r->region[i].name, HB_OK,
+                           e.status, "step %d: cannot read region %s: %s", r->step,
+                           r->region[i].name, e.text);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+void hb_run_want_unchanged(struct hb_run *r) {
+    for (int32_t i = 0; i < r->n_regions; i++) {
+        memcpy(r->want[i], r->mirror[i], (size_t)r->region[i].bytes);
+    }
+}
+
+void hb_run_allow(struct hb_run *r, int32_t region, uint64_t offset, uint64_t bytes) {
+    memcpy(r->want[region] + offset, r->actual[region] + offset, (size_t)bytes);
+}
+
+/* The first difference at or after byte `at`. */
+static void report_bytes(struct hb_run *r, int32_t i, size_t at, int32_t kind, const char *check,
+                         const char *place) {
+    const struct hb_region *region = &r->region[i];
+    while (r->want[i][at] == r->actual[i][at]) {
+        at++;
+    }
+    int32_t element = hb_dtype_bytes(region->dtype);
+    int64_t index = (int64_t)at / element;
+    int64_t per_slot = 1;
+    for (int32_t d = 1; d < region->n_dims; d++) {
+        per_slot *= region->shape[d];
+    }
+    float got = 0, want = 0;
+    if (region->dtype == HB_INT32) {
+        int32_t g, w;
+        memcpy(&g, r->actual[i] + index * element, sizeof g);
+        memcpy(&w, r->want[i] + index * element, sizeof w);
+        got = (float)g;
+        want = (float)w;
+    } else {
+        hb_unpack(region->dtype, r->actual[i] + index * element, 1, &got);
+        hb_unpack(region->dtype, r->want[i] + index * element, 1, &want);
+    }
+    r->v->at.step = r->step;
+    r->v->at.layer = region->layer;
+    r->v->at.element = index;
+    r->v->at.got = got;
+    r->v->at.want = want;
+    r->v->at.bound = 0;
+    r->v->at.ulp = hb_ulp_distance(region->dtype, got, want);
+    snprintf(r->v->at.source, sizeof r->v->at.source, "exact bytes of %.24s", region->name);
+    char where[64];
+    snprintf(where, sizeof where, "%.28s %.24s", place, region->name);
+    hb_verdict_set(r->v, kind, check, where, 0, 0,
+                   "step %d: %s of layer %d changed at slot %lld element %lld (byte %zu): got %.9g, "
+                   "want %.9g, exact",
+                   r->step, region->name, region->layer, (long long)(index / per_slot),
+                   (long long)(index % per_slot), at, (double)got, (double)want);
+}
+
+int hb_run_compare_slot(struct hb_run *r, int32_t region, int32_t slot, const char *check,
+                        const char *place) {
+    size_t bytes = (size_t)r->region[region].bytes / (size_t)r->region[region].shape[0];
+    size_t at = (size_t)slot * bytes;
+    if (memcmp(r->want[region] + at, r->actual[region] + at, bytes) == 0 ||
+        (r->o->check_off & HB_OFF_STATE)) {
+        return 0;
+    }
+    report_bytes(r, region, at, HB_VERDICT_STATE, check, place);
+    return -1;
+}
+
+void hb_run_compare_regions(struct hb_run *r, int32_t kind, const char *check, const char *place) {
+    int32_t off = kind == HB_VERDICT_PURITY ? HB_OFF_PURITY : HB_OFF_STATE;
+    for (int32_t i = 0; i < r->n_regions; i++) {
+        size_t bytes = (size_t)r->region[i].bytes;
+        if (r->stats) {
+            r->stats->exact_bytes += bytes;
+        }
+        if (memcmp(r->want[i], r->actual[i], bytes) != 0) {
+            if (!(r->o->check_off & off)) {
+                report_bytes(r, i, 0, kind, check, place);
+                return;
+            }
+        }
+        uint8_t *old = r->mirror[i];
+        r->mirror[i] = r->actual[i];
+        r->actual[i] = old;
+    }
+}
+
+static void count_ratio(struct hb_run_stats *s, int32_t op, int32_t dtype, double ratio) {
+    int bin = 0;
+    if (ratio > 0) {
+        int e;
+        frexp(ratio, &e); /* ratio in [2^(e-1), 2^e) */
+        bin = e - 1 + HB_RATIO_BINS - 1;
+        bin = bin < 0 ? 0 : bin >= HB_RATIO_BINS ? HB_RATIO_BINS - 1 : bin;
+    }
+    s->ratio_bins[op][dtype][bin]++;
+    if (ratio > s->max_ratio[op][dtype]) {
+        s->max_ratio[op][dtype] = ratio;
+    }
+}
+
+/* tolerance.md section 5 rule 5: what a non-finite result may be. */
+static int outside(double got, double want, double bound) {
+    if (!isfinite(want) || !isfinite(bound)) {
+        return 0; /* the input was not finite: nothing is claimed */
+    }
+    if (!isfinite(got)) {
+        return fabs(want) + bound < 3.3895e38;
+    }
+    return fabs(got - want) > bound;
+}
+
+int64_t hb_run_compare_bounds(struct hb_run *r, int32_t op, int32_t dtype, int64_t n, float *got,
+                              const double *want, const double *bound, const double *mag) {
+    int32_t tamper_kind = op == HB_OP_MAMBA2_STATE ? 2 : 0;
+    int64_t first = -1;
+    for (int64_t i = 0; i < n; i++) {
+        if (r->o->tamper_element >= 0 && r->o->tamper_kind == tamper_kind &&
+            r->tampered++ == r->o->tamper_element) {
+            got[i] = (float)((double)got[i] * r->o->tamper_factor);
+        }
+        if (first < 0 && outside((double)got[i], want[i], bound[i])) {
+            first = i;
+        }
+        if (!r->stats) {
+            continue;
+        }
+        r->stats->elements[op][dtype]++;
+        if (bound[i] > mag[i] && bound[i] > 0 && isfinite(mag[i])) {
+            r->stats->vacuous[op][dtype]++;
+        }
+        double err = fabs((double)got[i] - want[i]);
+        if (isfinite(err) && isfinite(bound[i])) {
+            count_ratio(r->stats, op, dtype, bound[i] > 0 ? err / bound[i] : err > 0 ? 2.0 : 0.0);
+        }
+    }
+    return r->o->check_off & HB_OFF_NUMERIC ? -1 : first;
+}

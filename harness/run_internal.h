@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Inside of the executor: what the harness knows while a case runs. Files: run.c (life of a run, calls), run_slots.c (slot
+ * steps), run_forward.c (forwards and entries), run_compare.c (comparisons), relations.c (transformed second runs). */
+#ifndef HB_HARNESS_RUN_INTERNAL_H
+#define HB_HARNESS_RUN_INTERNAL_H
+
+#include "harness/materialize.h"
+#include "harness/oracle/oracle.h"
+#include "harness/run.h"
+
+enum { HB_MAX_REGIONS = 4 * HB_MAX_LAYERS + 8, HB_MAX_NAMES = HB_MAX_STEPS };
+
+/* What a slot holds, by the law: the state of `stream` after `pos` tokens. */
+struct hb_content {
+    int32_t known;
+    int32_t stream;
+    int64_t pos;
+    int32_t *loc; /* KV token slots of positions 0..pos-1 */
+    int64_t n_loc;
+    struct hb_ref_state *ref[HB_MAX_LAYERS]; /* Mamba2 layers */
+};
+
+/* One captured output token of one layer, for relations. */
+struct hb_captured {
+    int32_t stream, layer, n;
+    int64_t pos;
+    float *got;
+    double *bound;
+};
+struct hb_capture {
+    struct hb_captured *item;
+    size_t n, cap;
+    /* state of each slot name in each layer at the end: conv then temporal; stream -1: not known */
+    struct {
+        int32_t stream, is_track;
+        int64_t pos;
+        float *conv[HB_MAX_LAYERS], *ssm[HB_MAX_LAYERS];
+        double *bound[HB_MAX_LAYERS];
+    } slot[HB_MAX_NAMES];
+    int32_t n_conv, n_ssm;
+};
+
+/* How a transformed run differs beyond its case (see relations.c). */
+struct hb_twist {
+    int32_t nan_pool;    /* 11: pool pre-filled with NaN */
+    int32_t nan_inputs;  /* 10: every activation NaN, statuses only */
+    int32_t nan_fresh;   /* 14: slots of rows without prefix hold NaN before the forward */
+    int32_t insert_fail; /* 8: a failing call before each forward */
+};
+
+struct hb_run {
+    const struct hb_adapter *backend;
+    const struct hb_case *c;
+    const struct hb_run_options *o;
+    struct hb_verdict *v;
+    struct hb_run_stats *stats;
+    struct hb_capture *capture; /* may be null */
+    struct hb_twist twist;
+    struct hb_caps caps;
+    struct hb_config config;
+    const struct hb_layer_params *params;
+    struct hb_layer_params own_params[HB_MAX_LAYERS];
+    float *param_memory;
+    void *handle;
+    struct hb_slot_model slots;
+    struct hb_content *content; /* [NS+1] */
+    int32_t request_slot[HB_MAX_REQS]; /* physical, 0 unbound */
+    int32_t request_generation[HB_MAX_REQS];
+    int32_t name[HB_MAX_NAMES]; /* physical slot of each TAKE in order, 0 = failed */
+    int32_t name_is_track[HB_MAX_NAMES];
+    int32_t n_names;
+    struct hb_kv_alloc kv;
+    int32_t n_regions;
+    struct hb_region region[HB_MAX_REGIONS];
+    uint8_t *mirror[HB_MAX_REGIONS];
+    uint8_t *actual[HB_MAX_REGIONS];
+    uint8_t *want[HB_MAX_REGIONS];
+    struct hb_forward_phase phase;
+    int32_t step; /* index of the running step */
+    int32_t no_memory;
+    int64_t tampered; /* elements seen so far of the tamper kind */
+    /* scratch of the forward */
+    float *scratch_f;
+    double *scratch_d;
+    size_t n_scratch_f, n_scratch_d;
+};
+
+/* run.c */
+/* Compares one call's result with its prediction; 1 if both are HB_OK (go on), 0 otherwise. A difference sets the verdict. */
+int hb_run_judge(struct hb_run *r, const char *call, const char *place, const struct hb_error *want,
+                 int32_t got_status, const struct hb_error *got);
+void hb_run_fill(struct hb_run *r, int32_t tensor, int32_t stream, int32_t layer, int64_t position,
+                 int32_t n, float *out);
+int32_t hb_run_dim(const struct hb_config *config);
+uint64_t hb_run_now(const struct hb_run *r);
+/* Grows the scratch arrays; null when out of memory. */
+float *hb_run_floats(struct hb_run *r, size_t n);
+double *hb_run_doubles(struct hb_run *r, size_t n);
+int hb_run_done(const struct hb_run *r);
+/* Index of a region by name and layer, -1 if the backend has none. */
+int32_t hb_run_region(const struct hb_run *r, const char *name, int32_t layer);
+const char *hb_mode_place(int32_t mode);
+
+/* run_slots.c */
+void hb_run_take(struct hb_run *r, const struct hb_case_step *step);
+void hb_run_free(struct hb_run *r, const struct hb_case_step *step);
+void hb_run_copy(struct hb_run *r, const struct hb_case_step *step);
+void hb_content_reset(struct hb_content *content);
+/* Deep copy; returns -1 when out of memory. */
+int hb_content_copy(const struct hb_config *config, struct hb_content *dst,
+                    const struct hb_content *src, int64_t n_loc);
+int hb_content_zero(struct hb_run *r, struct hb_content *content, int32_t stream);
+
+/* run_forward.c */
+void hb_run_forward(struct hb_run *r, const struct hb_case_step *step);
+
+/* run_compare.c */
+/* Reads all regions into actual. */
+int hb_run_read_regions(struct hb_run *r);
+/* want := mirror for all regions. */
+void hb_run_want_unchanged(struct hb_run *r);
+/* Marks bytes that may hold anything by copying them from actual to want. */
+void hb_run_allow(struct hb_run *r, int32_t region, uint64_t offset, uint64_t bytes);
+/* Compares actual with want byte for byte; the first difference sets a verdict of `kind` and `check`. mirror := actual. */
+void hb_run_compare_regions(struct hb_run *r, int32_t kind, const char *check, const char *place);
+/* The bytes of one slot only; -1 and a verdict of kind state if they differ. */
+int hb_run_compare_slot(struct hb_run *r, int32_t region, int32_t slot, const char *check,
+                        const char *place);
+/* n elements against value and bound; counts, observes, tampers. Returns index of the first element outside, or -1. */
+int64_t hb_run_compare_bounds(struct hb_run *r, int32_t op, int32_t dtype, int64_t n, float *got,
+                              const double *want, const double *bound, const double *mag);
+uint64_t hb_ulp_distance(int32_t dtype, double a, double b);
+
+/* relations.c */
+void hb_run_relation(const struct hb_adapter *backend, const struct hb_case *c,
+                     const struct hb_run_options *o, const struct hb_capture *base,
+                     struct hb_verdict *v, struct hb_run_stats *stats);
+/* One plain run with capture and twist; the only caller of the steps. */
+int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
+                const struct hb_run_options *o, const struct hb_twist *twist,
+                struct hb_capture *capture, struct hb_verdict *v, struct hb_run_stats *stats);
+void hb_capture_free(struct hb_capture *capture);
+
+#endif
