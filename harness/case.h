@@ -206,4 +206,19 @@ int32_t hb_case_save(const char *path, const struct hb_case *c, struct hb_error 
 /* The backend configuration that a case asks for (before breaks at step -1). */
 void hb_case_backend_config(const struct hb_case *c, struct hb_config *config);
 
+/* Limits that hb_case_normalize keeps, so that no case takes long (case.c says how they are counted). */
+enum { HB_CASE_MAX_WORK = 1 << 22, HB_CASE_MAX_TOKENS = 1024 };
+
+/* Value of field f in a struct of its group, and the write of it (value must be in range). */
+int64_t hb_case_field_get(const struct hb_case_field *f, const void *group);
+void hb_case_field_set(const struct hb_case_field *f, void *group, int64_t value);
+/* 1 if steps of this kind (rows: of a step of this kind) use f. */
+int hb_case_field_used(const struct hb_case_field *f, int32_t kind);
+/* Whether steps of this kind have rows. */
+int hb_step_has_rows(int32_t kind);
+/* The row of the request pool that a request (0..HB_MAX_REQS-1) uses: a permutation of 1..HB_MAX_REQS by seed. */
+int32_t hb_case_req_index(const struct hb_case *c, int32_t request);
+/* Name of a mode 1..9 into out; returns its length, 0 for other numbers or a short buffer. */
+int hb_mode_name(int32_t mode, char *out, size_t cap);
+
 #endif

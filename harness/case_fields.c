@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The field table of the case: the one place that knows every field's range, default, names and users. */
+#include <string.h>
+
+#include "backend/adapter.h"
+#include "harness/case.h"
+
+/* clang-format off */
+static const char *const target_names[] = {"forward", "dispatch"};
+static const char *const dtype_names[] = {"fp32", "bf16"};
+static const char *const conv_act_names[] = {"silu", "none"};
+static const char *const gate_norm_names[] = {"after", "before", "gate_only", "norm_only", "none"};
+static const char *const dt_clamp_names[] = {"none", "limit"};
+static const char *const eps_names[] = {"1e-5", "1e-6"};
+static const char *const form_names[] = {"v0", "fast"};
+static const char *const order_names[] = {"ascending", "descending", "random"};
+static const char *const class_names[] = {"ordinary", "exact", "large_dt", "tiny_dt", "cancel", "wide"};
+static const char *const unread_names[] = {"random", "nan", "inf"};
+static const char *const kind_names[] = {"forward", "take", "free", "copy", "entry"};
+static const char *const slot_kind_names[] = {"live", "track"};
+static const char *const entry_target_names[] = {"child", "wrapper"};
+static const char *const direction_names[] = {"decode", "extend"};
+static const char *const operation_names[] = {"set", "add", "absent", "length", "copy"};
+static const char *const break_names[] = {
+#define HB_BREAK_JSON(name, json) json,
+    HB_BREAK_FIELDS(HB_BREAK_JSON)
+#undef HB_BREAK_JSON
+};
+
+#define BIT(kind) (1u << HB_STEP_##kind)
+#define ANY_KIND 0xffffffffu
+#define WITH_ROWS (BIT(FORWARD) | BIT(ENTRY))
+#define CONFIG(name, lo, hi, initial, names) \
+    {#name, HB_GROUP_CONFIG, offsetof(struct hb_case_config, name), lo, hi, initial, ANY_KIND, names, 0}
+#define STEP(name, kinds, lo, hi, initial, names) \
+    {#name, HB_GROUP_STEP, offsetof(struct hb_case_step, name), lo, hi, initial, kinds, names, 0}
+#define ROW(name, lo, hi, initial) \
+    {#name, HB_GROUP_ROW, offsetof(struct hb_case_row, name), lo, hi, initial, WITH_ROWS, NULL, 0}
+#define BREAK(name, lo, hi, initial, names, wide) \
+    {#name, HB_GROUP_BREAK, offsetof(struct hb_case_break, name), lo, hi, initial, ANY_KIND, names, wide}
+
+static const struct hb_case_field fields_table[] = {
+    CONFIG(target, 0, HB_N_TARGETS - 1, 0, target_names),
+    CONFIG(n_layers, 1, 4, 3, NULL),
+    CONFIG(attn_mask, 0, 15, 4, NULL),
+    CONFIG(heads, 1, 8, 2, NULL),
+    CONFIG(head_dim, 1, 80, 4, NULL),
+    CONFIG(state_size, 1, 128, 8, NULL),
+    CONFIG(groups, 1, 8, 1, NULL),
+    CONFIG(conv_width, 2, HB_MAX_CONV_WIDTH, 4, NULL),
+    CONFIG(chunk_size, 4, 64, 8, NULL),
+    CONFIG(page_chunks, 0, 4, 0, NULL),
+    CONFIG(act_dtype, 0, HB_N_FLOAT_DTYPES - 1, 0, dtype_names),
+    CONFIG(state_dtype, 0, HB_N_FLOAT_DTYPES - 1, 0, dtype_names),
+    CONFIG(conv_act, 0, HB_N_CONV_ACTS - 1, 0, conv_act_names),
+    CONFIG(gate_norm, 0, HB_N_GATE_NORMS - 1, 0, gate_norm_names),
+    CONFIG(norm_whole, 0, 1, 0, NULL),
+    CONFIG(dt_softplus, 0, 1, 1, NULL),
+    CONFIG(dt_clamp, 0, HB_DT_CLAMP_LIMIT, 0, dt_clamp_names),
+    CONFIG(eps, 0, 1, 0, eps_names),
+    CONFIG(conv_bias, 0, 1, 0, NULL),
+    CONFIG(dt_bias, 0, 1, 1, NULL),
+    CONFIG(skip_d, 0, 1, 0, NULL),
+    CONFIG(q_heads, 1, 8, 2, NULL),
+    CONFIG(kv_heads, 1, 8, 1, NULL),
+    CONFIG(attn_dim, 1, 32, 4, NULL),
+    CONFIG(spare_slots, 0, 8, 2, NULL),
+    CONFIG(kernel_form, 0, HB_N_FORMS - 1, 0, form_names),
+    CONFIG(thread_order, 0, HB_N_ORDERS - 1, 0, order_names),
+    CONFIG(block_order, 0, HB_N_ORDERS - 1, 0, order_names),
+    CONFIG(order_seed, 0, 255, 0, NULL),
+    CONFIG(value_class, 0, HB_N_VALUE_CLASSES - 1, 0, class_names),
+    CONFIG(unread, 0, HB_N_UNREAD - 1, 0, unread_names),
+    CONFIG(seed, INT32_MIN, INT32_MAX, 1, NULL),
+    CONFIG(relation, 0, 66, 0, NULL),
+    CONFIG(relation_arg, 0, 255, 0, NULL),
+
+    STEP(kind, ANY_KIND, 0, HB_N_STEP_KINDS - 1, 0, kind_names),
+    STEP(mode, WITH_ROWS, INT32_MIN, INT32_MAX, 1, NULL),
+    STEP(n_decode, WITH_ROWS, 0, HB_MAX_ROWS, 0, NULL),
+    STEP(pad_rows, WITH_ROWS, 0, 8, 0, NULL),
+    STEP(pad_tokens, WITH_ROWS, 0, 32, 0, NULL),
+    STEP(optional, WITH_ROWS, 0, 15, 0, NULL),
+    STEP(layer_mask, WITH_ROWS, 0, 15, 0, NULL),
+    STEP(request, BIT(TAKE), 0, HB_MAX_REQS - 1, 0, NULL),
+    STEP(slot_kind, BIT(TAKE), 0, 1, 0, slot_kind_names),
+    STEP(prefix, BIT(TAKE), 0, 200, 0, NULL),
+    STEP(from, BIT(TAKE), -1, HB_MAX_STEPS - 1, -1, NULL),
+    STEP(slot, BIT(FREE) | BIT(COPY), 0, HB_MAX_STEPS - 1, 0, NULL),
+    STEP(slot2, BIT(COPY), 0, HB_MAX_STEPS - 1, 0, NULL),
+    STEP(target, BIT(ENTRY), 0, 1, 0, entry_target_names),
+    STEP(direction, BIT(ENTRY), 0, 1, 0, direction_names),
+    STEP(layer, BIT(ENTRY), -1, HB_MAX_LAYERS, 0, NULL),
+    STEP(null_args, BIT(ENTRY), 0, 1, 0, NULL),
+
+    ROW(request, 0, HB_MAX_REQS - 1, 0),
+    ROW(length, 1, 200, 1),
+    ROW(track, 0, 1, 0),
+    ROW(track_slot, 0, HB_MAX_STEPS - 1, 0),
+    ROW(track_point, 0, 50, 0),
+
+    BREAK(step, -1, HB_MAX_STEPS - 1, 0, NULL, 0),
+    BREAK(field, 0, HB_N_BREAK_FIELDS - 1, 0, break_names, 0),
+    BREAK(row, 0, 65535, 0, NULL, 0),
+    BREAK(operation, 0, HB_N_BREAK_OPS - 1, 0, operation_names, 0),
+    BREAK(value, INT64_MIN, INT64_MAX, 0, NULL, 1),
+};
+/* clang-format on */
+
+int hb_case_fields(const struct hb_case_field **fields) {
+    *fields = fields_table;
+    return (int)(sizeof fields_table / sizeof fields_table[0]);
+}
+
+const char *hb_break_field_name(int32_t field) {
+    return field >= 0 && field < HB_N_BREAK_FIELDS ? break_names[field] : NULL;
+}
+
+int64_t hb_case_field_get(const struct hb_case_field *f, const void *group) {
+    const char *at = (const char *)group + f->offset;
+    if (f->is_wide) {
+        int64_t wide;
+        memcpy(&wide, at, sizeof wide);
+        return wide;
+    }
+    int32_t narrow;
+    memcpy(&narrow, at, sizeof narrow);
+    return narrow;
+}
+
+void hb_case_field_set(const struct hb_case_field *f, void *group, int64_t value) {
+    char *at = (char *)group + f->offset;
+    if (f->is_wide) {
+        memcpy(at, &value, sizeof value);
+        return;
+    }
+    const int32_t narrow = (int32_t)value;
+    memcpy(at, &narrow, sizeof narrow);
+}
+
+int hb_case_field_used(const struct hb_case_field *f, int32_t kind) {
+    return kind >= 0 && kind < HB_N_STEP_KINDS && ((f->kinds >> kind) & 1u) != 0;
+}
+
+int hb_step_has_rows(int32_t kind) {
+    return kind == HB_STEP_FORWARD || kind == HB_STEP_ENTRY;
+}
+
+int hb_mode_name(int32_t mode, char *out, size_t cap) {
+    static const struct {
+        int32_t number;
+        const char *name;
+    } modes[] = {
+#define HB_MODE_ROW(number, name) {number, #name},
+        HB_MODES(HB_MODE_ROW)
+#undef HB_MODE_ROW
+    };
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        const size_t len = strlen(modes[i].name);
+        if (modes[i].number == mode && len < cap) {
+            memcpy(out, modes[i].name, len + 1);
+            return (int)len;
+        }
+    }
+    return 0;
+}
