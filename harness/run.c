@@ -434,7 +434,7 @@ int hb_run_case(const struct hb_adapter *backend, const struct hb_case *c,
     struct hb_capture capture = {0};
     int wants_relation = c->config.relation != 0 && !o->status_only && !o->predicted;
     int failed =
-        hb_run_once(backend, c, o, NULL, wants_relation || o->other ? &capture : NULL, v, stats);
+        hb_run_once(backend, c, o, NULL, wants_relation ? &capture : NULL, v, stats);
     if (!failed && v->kind == HB_VERDICT_PASS && wants_relation) {
         hb_run_relation(backend, c, o, &capture, v, stats);
     }

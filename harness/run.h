@@ -43,8 +43,6 @@ struct hb_run_options {
     int32_t defect;                       /* planted defect to pass on */
     int32_t status_only;                  /* skip oracle and output comparison */
     const char *dump_dir;                 /* null, or write inputs, outputs and states as safetensors there */
-    /* second backend to compare outputs with (repro --compare), or null */
-    const struct hb_adapter *other;
     /* test hook: multiply one compared output element (counted over the run) by tamper_factor; -1: off */
     int64_t tamper_element;
     double tamper_factor;
