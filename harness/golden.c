@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Golden check: the loop over cases, kernel forms, activation types and schedules, and the list of cases that must be
+ * there. */
+#include "harness/golden.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/golden_internal.h"
+
+enum { LIST_LIMIT = 1 << 20, PATH_CAP = 4096 };
+
+struct check {
+    const struct hb_adapter *backend;
+    const struct hb_golden_options *o;
+    void (*report)(void *ctx, const struct hb_golden_case_result *result);
+    void *ctx;
+    struct hb_caps caps;
+    struct hb_error *err;
+    int32_t count[3]; /* cases: failed, passed, skipped */
+    int32_t n_passed, n_failed; /* runs of the current case */
+};
+
+void hb_golden_options_init(struct hb_golden_options *o, const char *dir)
+{
+    *o = (struct hb_golden_options){.dir = dir, .seed = 1, .n_random = 3, .tamper_tensor = -1};
+}
+
+static void tell(struct check *k, const struct hb_golden_case_result *result)
+{
+    if (k->report != NULL) {
+        k->report(k->ctx, result);
+    }
+}
+
+/* A case that did not run at all. */
+static void tell_skip(struct check *k, const char *name, const char *before, const char *what, const char *after,
+                      int32_t skipped)
+{
+    struct hb_golden_case_result result = {.skipped = skipped, .act_dtype = -1, .form = -1, .share_foreign = -1.0};
+    for (int t = 0; t < HB_N_GOLDEN_TENSORS; t++) {
+        for (int c = 0; c < HB_N_GOLDEN_CHECKS; c++) {
+            result.share[t][c] = -1.0;
+        }
+    }
+    (void)snprintf(result.name, sizeof result.name, "%.60s", name);
+    (void)snprintf(result.reason, sizeof result.reason, "%s%.60s%s", before, what, after);
+    tell(k, &result);
+}
+
+/* ---- one case ---- */
+
+static uint64_t name_seed(uint64_t seed, const char *name)
+{
+    uint64_t h = 0xcbf29ce484222325U ^ seed; /* FNV-1a: each case has schedules of its own */
+    for (; *name != '\0'; name++) {
+        h = (h ^ (unsigned char)*name) * 0x100000001b3U;
+    }
+    return h;
+}
+
+static int32_t run_schedule(struct check *k, const struct hb_golden_problem *p, const struct hb_golden_schedule *s,
+                            int32_t kind, int32_t form, int32_t dtype)
+{
+    struct hb_golden_case_result result = {.form = form, .act_dtype = dtype};
+    (void)snprintf(result.name, sizeof result.name, "%s", p->name);
+    (void)snprintf(result.schedule, sizeof result.schedule, "%s", s->name);
+    const int32_t status = hb_golden_run(k->backend, &k->caps, p, s, k->o, kind, &result, k->err);
+    if (status == HB_OK) {
+        k->n_passed += result.passed;
+        k->n_failed += !result.passed && !result.skipped;
+        tell(k, &result);
+    }
+    return status;
+}
+
+/* Both kernel forms and every activation type that the case and the backend share. */
+static int32_t run_forms(struct check *k, const struct hb_golden_problem *p, const struct hb_golden_schedule *s,
+                         int32_t kind)
+{
+    int32_t status = HB_OK;
+    for (int32_t form = 0; form < HB_N_FORMS; form++) {
+        for (int32_t dtype = 0; dtype < HB_N_FLOAT_DTYPES && status == HB_OK; dtype++) {
+            if ((p->act_dtypes >> dtype & 1) != 0 && (k->caps.act_dtypes >> dtype & 1) != 0) {
+                status = run_schedule(k, p, s, kind, form, dtype);
+            }
+        }
+    }
+    return status;
+}
+
+static int32_t run_problem(struct check *k, const struct hb_golden_problem *p)
+{
+    const uint64_t seed = name_seed(k->o->seed, p->name);
+    int32_t status = HB_OK;
+    for (int32_t i = 0; i < 2 + k->o->n_random && status == HB_OK; i++) {
+        const int32_t kind = i < 2 ? i : HB_GOLDEN_RANDOM; /* HB_GOLDEN_WHOLE, HB_GOLDEN_SEGMENTS */
+        struct hb_golden_schedule s;
+        status = hb_golden_schedule_make(p, kind, seed + (uint64_t)i, &s, k->err);
+        if (status == HB_OK) {
+            status = run_forms(k, p, &s, kind);
+            hb_golden_schedule_free(&s);
+        }
+    }
+    return status;
+}
+
+static int32_t run_case(struct check *k, const cJSON *entry)
+{
+    const char *name = cJSON_GetObjectItemCaseSensitive(entry, "name")->valuestring;
+    const char *op = cJSON_GetObjectItemCaseSensitive(entry, "op")->valuestring;
+    if (hb_golden_op_known(op) == 0) {
+        tell_skip(k, name, "mixer ", op, " is not built yet", 1);
+        k->count[2]++;
+        return HB_OK;
+    }
+    k->n_passed = 0;
+    k->n_failed = 0;
+    int32_t status = HB_OK;
+    for (int32_t row = 0; row < hb_golden_problem_count(entry) && status == HB_OK; row++) {
+        struct hb_golden_problem p;
+        status = hb_golden_import(k->o->dir, entry, row, &p, k->err);
+        if (status == HB_OK) {
+            status = run_problem(k, &p);
+            hb_golden_problem_free(&p);
+        }
+    }
+    if (status == HB_OK) {
+        k->count[k->n_failed > 0 ? 0 : 1 + (k->n_passed == 0)]++;
+    }
+    return status;
+}
+
+static int is_selected(const struct check *k, const char *name)
+{
+    return k->o->filter == NULL || strstr(name, k->o->filter) != NULL;
+}
+
+static int32_t run_cases(struct check *k, const cJSON *cases)
+{
+    const cJSON *entry = NULL;
+    cJSON_ArrayForEach(entry, cases)
+    {
+        if (is_selected(k, cJSON_GetObjectItemCaseSensitive(entry, "name")->valuestring)) {
+            const int32_t status = run_case(k, entry);
+            if (status != HB_OK) {
+                return status;
+            }
+        }
+    }
+    return HB_OK;
+}
+
+/* ---- cases.txt ---- */
+
+/* A name of the list must be a case whose operation is built. */
+static void check_name(struct check *k, const cJSON *cases, const char *name)
+{
+    const cJSON *entry = NULL;
+    int found = 0;
+    cJSON_ArrayForEach(entry, cases)
+    {
+        if (strcmp(cJSON_GetObjectItemCaseSensitive(entry, "name")->valuestring, name) == 0) {
+            found = 1;
+            if (hb_golden_op_known(cJSON_GetObjectItemCaseSensitive(entry, "op")->valuestring) == 1) {
+                return;
+            }
+        }
+    }
+    k->count[0]++;
+    tell_skip(k, name, "case ", name, found ? " of cases.txt cannot run: its mixer is not built" :
+                                              " of cases.txt is not in the manifest", 0);
+}
+
+/* Lines are names; empty lines and lines that begin with # are not. */
+static int32_t check_list(struct check *k, const cJSON *cases)
+{
+    char path[PATH_CAP];
+    char *text = NULL;
+    size_t len = 0;
+    (void)snprintf(path, sizeof path, "%s/cases.txt", k->o->dir);
+    const int32_t status = hb_golden_read_text(path, LIST_LIMIT, &text, &len, NULL);
+    if (status == HB_ERR_IO) {
+        return HB_OK; /* no list: nothing is required to be there */
+    }
+    if (status != HB_OK) {
+        return hb_fail_text(k->err, status, "%s: cannot be read, or is larger than %d bytes", path, (int)LIST_LIMIT);
+    }
+    char *rest = text;
+    while (rest != NULL && *rest != '\0') {
+        char *line = rest;
+        const size_t end = strcspn(line, "\r\n");
+        rest = line[end] != '\0' ? line + end + 1 : NULL;
+        line[end] = '\0';
+        if (line[0] != '\0' && line[0] != '#' && is_selected(k, line)) {
+            check_name(k, cases, line);
+        }
+    }
+    free(text);
+    return HB_OK;
+}
+
+int32_t hb_golden_check(const struct hb_adapter *backend, const struct hb_golden_options *o,
+                        void (*report)(void *ctx, const struct hb_golden_case_result *result), void *ctx, int32_t *passed,
+                        int32_t *failed, int32_t *skipped, struct hb_error *err)
+{
+    struct check k = {.backend = backend, .o = o, .report = report, .ctx = ctx, .err = err};
+    cJSON *manifest = NULL;
+    k.caps.struct_size = sizeof k.caps;
+    int32_t status = backend->describe(backend->ctx, &k.caps, err);
+    status = status != HB_OK ? status : hb_golden_manifest(o->dir, &manifest, err);
+    const cJSON *cases = cJSON_GetObjectItemCaseSensitive(manifest, "cases");
+    status = status != HB_OK ? status : check_list(&k, cases);
+    status = status != HB_OK ? status : run_cases(&k, cases);
+    cJSON_Delete(manifest);
+    if (status == HB_OK) {
+        *failed = k.count[0];
+        *passed = k.count[1];
+        *skipped = k.count[2];
+    }
+    return status;
+}

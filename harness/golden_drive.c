@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The backend's side of a run of the golden check: slots, initial states, batches, layer calls. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/batch.h"
+#include "harness/golden_run.h"
+#include "harness/values.h"
+
+/* 1 if the call succeeded; else the run has failed. */
+static int called(struct hb_golden_run *r, const char *call, int32_t status)
+{
+    if (status != HB_OK) {
+        hb_golden_judge_fail(&r->judge, "%s: %s: %.150s", call, hb_status_name(status), r->call.text);
+    }
+    return status == HB_OK;
+}
+
+static struct hb_error *fresh(struct hb_golden_run *r)
+{
+    memset(&r->call, 0, sizeof r->call);
+    r->call.struct_size = sizeof r->call;
+    return &r->call;
+}
+
+static int find_regions(struct hb_golden_run *r)
+{
+    int32_t n = 0;
+    if (!called(r, "n_regions", r->backend->n_regions(r->handle, &n, fresh(r)))) {
+        return 0;
+    }
+    r->region_conv = -1;
+    r->region_ssm = -1;
+    for (int32_t i = 0; i < n; i++) {
+        struct hb_region region = {.struct_size = sizeof region};
+        if (!called(r, "region", r->backend->region(r->handle, i, &region, fresh(r)))) {
+            return 0;
+        }
+        r->region_conv = region.layer == 0 && strcmp(region.name, "conv") == 0 ? i : r->region_conv;
+        r->region_ssm = region.layer == 0 && strcmp(region.name, "temporal") == 0 ? i : r->region_ssm;
+    }
+    if (r->region_conv < 0 || r->region_ssm < 0) {
+        hb_golden_judge_fail(&r->judge, "the backend has no region conv or temporal of layer 0");
+    }
+    return !r->judge.failed;
+}
+
+/* Slots, requests, and the initial states written into the slots. */
+int hb_golden_bind(struct hb_golden_run *r)
+{
+    const int32_t n = r->p->n_seq;
+    const int64_t n_conv = r->n_conv;
+    const uint64_t conv_bytes = (uint64_t)n_conv * (uint64_t)hb_dtype_bytes(r->config.act_dtype);
+    const uint64_t ssm_bytes = (uint64_t)r->n_h * sizeof(float);
+    int32_t *ids = r->i32;
+    if (!find_regions(r) ||
+        !called(r, "slot_take", r->backend->slot_take(r->handle, n, HB_SLOT_LIVE, ids, fresh(r))) ||
+        !called(r, "slot_take", r->backend->slot_take(r->handle, n, HB_SLOT_TRACK, ids + n, fresh(r)))) {
+        return 0;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        struct hb_golden_seq *q = &r->seq[i];
+        q->request = r->s->order[i];
+        q->slot = ids[r->s->order[n - 1 - i]];
+        q->track_slot = ids[n + i];
+    }
+    for (int32_t i = 0; i < n; i++) {
+        const struct hb_golden_seq *q = &r->seq[i];
+        if (!called(r, "table_set", r->backend->table_set(r->handle, q->request, q->slot, fresh(r)))) {
+            return 0;
+        }
+        if (r->p->init_ssm == NULL) {
+            continue;
+        }
+        hb_pack(r->config.act_dtype, r->init_conv + i * n_conv, n_conv, r->packed);
+        const uint64_t slot = (uint64_t)q->slot;
+        if (!called(r, "region_write", r->backend->region_write(r->handle, r->region_conv, slot * conv_bytes, r->packed,
+                                                                conv_bytes, fresh(r))) ||
+            !called(r, "region_write", r->backend->region_write(r->handle, r->region_ssm, slot * ssm_bytes,
+                                                                r->p->init_ssm + i * r->n_h, ssm_bytes, fresh(r)))) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Batch of a forward; arrays live in the run's scratch. */
+static void build_batch(struct hb_golden_run *r, const struct hb_golden_forward *f, struct hb_batch *b)
+{
+    const int64_t total = (int64_t)f->n_rows + f->pad_rows;
+    int32_t *request = r->i32;
+    int32_t *seq_len = request + total;
+    int32_t *extend = seq_len + total;
+    int32_t *prefix = extend + total;
+    int64_t *track_slot = r->i64;
+    int64_t *track_len = track_slot + total;
+    memset(b, 0, sizeof *b);
+    b->struct_size = sizeof *b;
+    for (int32_t i = 0; i < total; i++) {
+        const struct hb_golden_row *row = i < f->n_rows ? &r->s->row[f->first_row + i] : NULL;
+        const struct hb_golden_seq *q = row != NULL ? &r->seq[row->seq] : NULL;
+        const int32_t before = q != NULL ? r->p->base + q->pos : 0;
+        request[i] = q != NULL ? q->request : 0;
+        seq_len[i] = row != NULL ? before + row->n : 1;
+        r->mask[i] = row != NULL && row->track > 0;
+        track_slot[i] = r->mask[i] ? q->track_slot : -1;
+        track_len[i] = -1;
+        if (row != NULL && !row->decode) {
+            extend[b->n_extend] = row->n;
+            prefix[b->n_extend++] = before;
+            b->extend_num_tokens += row->n;
+            /* tracking.md section 3: the end of the row, or one more than the wanted point */
+            track_len[i] = row->track == q->pos + row->n ? seq_len[i] : r->p->base + row->track + 1;
+        }
+        b->n_tokens += row != NULL ? row->n : 0;
+    }
+    b->forward_mode = f->mode;
+    b->batch_size = (int32_t)total;
+    b->has_original_batch_size = f->pad_rows > 0;
+    b->original_batch_size = f->n_rows;
+    b->n_tokens += f->pad_tokens;
+    b->has_extend_num_tokens = b->n_extend > 0;
+    b->req_pool_indices = (struct hb_i32s){request, total};
+    b->seq_lens = (struct hb_i32s){seq_len, total};
+    if (b->n_extend > 0) {
+        b->extend_seq_lens = (struct hb_i32s){extend, b->n_extend};
+        b->extend_prefix_lens = (struct hb_i32s){prefix, b->n_extend};
+    }
+    b->mamba_track_mask = (struct hb_u8s){r->mask, total};
+    b->mamba_track_indices = (struct hb_i64s){track_slot, total};
+    b->mamba_track_seqlens = (struct hb_i64s){track_len, total};
+}
+
+/* Rows of `from` [token, width] in batch order into buffer `to`; tokens that must not be read are NaN. */
+static int fill_input(struct hb_golden_run *r, const struct hb_golden_forward *f, int64_t n_tokens, const float *from,
+                      int64_t width, struct hb_buf to)
+{
+    int64_t at = 0;
+    for (int32_t i = f->first_row; i < f->first_row + f->n_rows; i++) {
+        const struct hb_golden_row *row = &r->s->row[i];
+        const int64_t first = (int64_t)r->p->first[row->seq] + r->seq[row->seq].pos;
+        memcpy(r->widened + at * width, from + first * width, (size_t)(row->n * width) * sizeof *from);
+        at += row->n;
+    }
+    for (int64_t i = at * width; i < n_tokens * width; i++) {
+        r->widened[i] = NAN;
+    }
+    hb_pack(r->config.act_dtype, r->widened, n_tokens * width, r->packed);
+    return called(r, "buf_write", r->backend->buf_write(r->handle, to, r->packed, to.bytes, fresh(r)));
+}
+
+static int call_layer(struct hb_golden_run *r, const struct hb_golden_forward *f, const struct hb_batch *batch,
+                      struct hb_layer_io *io)
+{
+    const struct hb_adapter *b = r->backend;
+    const float *from[3] = {r->z, r->xbc, r->dt};
+    const int64_t width[4] = {r->p->d_inner, r->p->dim, r->config.n_heads, r->p->d_inner};
+    struct hb_buf *buf[4] = {&io->in[0], &io->in[1], &io->in[2], &io->out};
+    const int64_t element = hb_dtype_bytes(r->config.act_dtype);
+    for (int k = 0; k < 4; k++) {
+        const uint64_t bytes = (uint64_t)(batch->n_tokens * width[k] * element);
+        if (!called(r, "buf_alloc", b->buf_alloc(r->handle, bytes, buf[k], fresh(r))) ||
+            (k < 3 && !fill_input(r, f, batch->n_tokens, from[k], width[k], *buf[k]))) {
+            return 0;
+        }
+    }
+    if (!called(r, "begin", b->begin(r->handle, batch, fresh(r))) ||
+        !called(r, "layer", b->layer(r->handle, 0, io, fresh(r))) ||
+        !called(r, "buf_read", b->buf_read(r->handle, io->out, r->packed, io->out.bytes, fresh(r))) ||
+        !called(r, "finish", b->finish(r->handle, fresh(r)))) {
+        return 0;
+    }
+    hb_unpack(r->config.act_dtype, r->packed, batch->n_tokens * width[3], r->widened);
+    return 1;
+}
+
+int hb_golden_forward_run(struct hb_golden_run *r, const struct hb_golden_forward *f, int64_t *n_tokens)
+{
+    struct hb_batch batch;
+    struct hb_layer_io io = {.struct_size = sizeof io};
+    struct hb_buf *const buf[4] = {&io.in[0], &io.in[1], &io.in[2], &io.out};
+    build_batch(r, f, &batch);
+    *n_tokens = batch.n_tokens;
+    const int ok = call_layer(r, f, &batch, &io);
+    for (int k = 0; k < 4; k++) {
+        if (buf[k]->id != 0) {
+            r->backend->buf_free(r->handle, *buf[k]);
+        }
+    }
+    return ok;
+}
+
+int hb_golden_read_state(struct hb_golden_run *r, int32_t slot)
+{
+    const uint64_t conv_bytes = (uint64_t)r->n_conv * (uint64_t)hb_dtype_bytes(r->config.act_dtype);
+    const uint64_t ssm_bytes = (uint64_t)r->n_h * sizeof(float);
+    if (!called(r, "region_read", r->backend->region_read(r->handle, r->region_conv, (uint64_t)slot * conv_bytes,
+                                                          r->packed, conv_bytes, fresh(r)))) {
+        return 0;
+    }
+    hb_unpack(r->config.act_dtype, r->packed, r->n_conv, r->state);
+    return called(r, "region_read", r->backend->region_read(r->handle, r->region_ssm, (uint64_t)slot * ssm_bytes,
+                                                            r->state + r->n_conv, ssm_bytes, fresh(r)));
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Golden cases that are whole Mamba2 layers: the projections are done here in extended precision, and the layer's
+ * inputs are their results (ops-mamba2.md section 2: rows of in_proj are z | xBC | dt). */
+#include <math.h>
+#include <string.h>
+
+#include "harness/golden_internal.h"
+#include "harness/golden_load.h"
+
+enum { SIZE_LIMIT = 1024, CHUNK_LIMIT = 4096 };
+
+/* What the configuration does not say: the habits of a producer. */
+struct family {
+    const char *prefix; /* of producer.function */
+    int32_t norm_whole; /* the norm runs over all channels, whatever the groups */
+    int32_t min_only;   /* dt is clamped from below by time_step_min */
+    int32_t optional_norm; /* norm and its order are in the configuration */
+};
+static const struct family families[] = {
+    {"models.mamba2.", 1, 0, 0},
+    {"models.bamba.", 1, 0, 0},
+    {"models.nemotron_h.", 0, 1, 0},
+    {"models.falcon_h1.", 0, 0, 1},
+};
+
+static const struct family *find_family(const cJSON *entry)
+{
+    const cJSON *producer = cJSON_GetObjectItemCaseSensitive(entry, "producer");
+    const cJSON *function = cJSON_GetObjectItemCaseSensitive(producer, "function");
+    for (size_t i = 0; i < sizeof families / sizeof families[0] && cJSON_IsString(function); i++) {
+        if (strncmp(function->valuestring, families[i].prefix, strlen(families[i].prefix)) == 0) {
+            return &families[i];
+        }
+    }
+    return NULL;
+}
+
+static int32_t load_shape(const struct hb_golden_source *s, struct hb_golden_problem *p, int32_t *hidden)
+{
+    static const char *const keys[7][4] = {
+        {"num_heads", "mamba_num_heads", "mamba_n_heads", NULL}, {"head_dim", "mamba_head_dim", "mamba_d_head", NULL},
+        {"state_size", "ssm_state_size", "mamba_d_state", NULL}, {"n_groups", "mamba_n_groups", NULL, NULL},
+        {"conv_kernel", "mamba_d_conv", NULL, NULL},             {"chunk_size", "mamba_chunk_size", NULL, NULL},
+        {"hidden_size", NULL, NULL, NULL}};
+    static const int32_t limit[7] = {SIZE_LIMIT, SIZE_LIMIT, SIZE_LIMIT, SIZE_LIMIT,
+                                     HB_MAX_CONV_WIDTH, CHUNK_LIMIT, SIZE_LIMIT};
+    int32_t size[7];
+    for (int i = 0; i < 7; i++) {
+        if (hb_golden_size(s->config, keys[i], limit[i], &size[i], s->err) != HB_OK) {
+            return HB_ERR_PARSE;
+        }
+    }
+    *hidden = size[6];
+    return hb_golden_shape(p, size, s->err);
+}
+
+static const cJSON *either(const cJSON *config, const char *first, const char *second)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(config, first);
+    return item != NULL ? item : cJSON_GetObjectItemCaseSensitive(config, second);
+}
+
+/* A finite number, or the string "inf". */
+static int32_t read_limit(const cJSON *item, double *out)
+{
+    if (cJSON_IsString(item) && strcmp(item->valuestring, "inf") == 0) {
+        *out = (double)INFINITY;
+        return HB_OK;
+    }
+    if (!cJSON_IsNumber(item)) {
+        return HB_ERR_PARSE;
+    }
+    *out = item->valuedouble;
+    return HB_OK;
+}
+
+/* The producers clamp dt in prefill only. */
+static int32_t load_clamp(const struct hb_golden_source *s, const struct family *f, struct hb_golden_problem *p)
+{
+    const cJSON *limits = cJSON_GetObjectItemCaseSensitive(s->config, "time_step_limit");
+    int32_t bad = 0;
+    p->dt_hi = (double)INFINITY;
+    if (f->min_only) {
+        bad |= read_limit(cJSON_GetObjectItemCaseSensitive(s->config, "time_step_min"), &p->dt_lo);
+    } else {
+        bad |= read_limit(cJSON_GetArrayItem(limits, 0), &p->dt_lo);
+        bad |= read_limit(cJSON_GetArrayItem(limits, 1), &p->dt_hi);
+    }
+    if (bad || p->dt_lo > p->dt_hi) {
+        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: the time step limits of the config are absent or out of order",
+                            p->name);
+    }
+    p->config.dt_lo = (float)p->dt_lo;
+    p->config.dt_hi = (float)p->dt_hi;
+    p->config.dt_clamp_prefill = f->min_only ? HB_DT_CLAMP_MIN_ONLY : HB_DT_CLAMP_LIMIT;
+    p->config.dt_clamp_decode = HB_DT_CLAMP_NONE;
+    return HB_OK;
+}
+
+static int32_t load_variant(const struct hb_golden_source *s, const struct family *f, struct hb_golden_problem *p)
+{
+    const cJSON *act = either(s->config, "hidden_act", "mamba_hidden_act");
+    const cJSON *eps = either(s->config, "layer_norm_epsilon", "rms_norm_eps");
+    if (!cJSON_IsString(act) || strcmp(act->valuestring, "silu") != 0) {
+        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: hidden_act of the config is not silu", p->name);
+    }
+    if (!cJSON_IsNumber(eps) || !(eps->valuedouble > 0.0)) {
+        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: the norm epsilon of the config is not positive", p->name);
+    }
+    if (p->d_inner % p->config.n_groups != 0) {
+        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: %d channels are not divisible by %d groups", p->name, p->d_inner,
+                            p->config.n_groups);
+    }
+    p->eps = eps->valuedouble;
+    p->config.norm_eps = (float)p->eps;
+    p->config.norm_group = f->norm_whole ? p->d_inner : p->d_inner / p->config.n_groups;
+    p->config.conv_act = HB_CONV_SILU;
+    p->config.dt_softplus = 1;
+    p->config.gate_norm = HB_GATE_NORM_AFTER;
+    if (f->optional_norm && !hb_golden_flag(s->config, "mamba_rms_norm")) {
+        p->config.gate_norm = HB_GATE_ONLY;
+    } else if (f->optional_norm && hb_golden_flag(s->config, "mamba_norm_before_gate")) {
+        p->config.gate_norm = HB_GATE_NORM_BEFORE;
+    }
+    return load_clamp(s, f, p);
+}
+
+static int32_t load_params(const struct hb_golden_source *s, struct hb_golden_problem *p)
+{
+    const int64_t heads[1] = {p->config.n_heads};
+    const int64_t inner[1] = {p->d_inner};
+    const int64_t conv[3] = {p->dim, 1, p->config.conv_width};
+    const int has_bias = cJSON_IsTrue(either(s->config, "use_conv_bias", "mamba_conv_bias"));
+    const float *a_log = hb_golden_floats(p, "param.A_log", 1, heads, s->err);
+    float *a = hb_golden_own(p, heads[0], sizeof *a, s->err);
+    p->a = hb_golden_own(p, heads[0], sizeof *p->a, s->err);
+    p->params.conv_weight = hb_golden_floats(p, "param.conv1d.weight", 3, conv, s->err);
+    p->params.conv_bias = has_bias ? hb_golden_floats(p, "param.conv1d.bias", 1, conv, s->err) : NULL;
+    p->params.dt_bias = hb_golden_floats(p, "param.dt_bias", 1, heads, s->err);
+    p->params.d = hb_golden_floats(p, "param.D", 1, heads, s->err);
+    const int has_norm = p->config.gate_norm != HB_GATE_ONLY;
+    p->params.norm_weight = has_norm ? hb_golden_floats(p, "param.norm.weight", 1, inner, s->err) : NULL;
+    if (a_log == NULL || a == NULL || p->a == NULL || p->params.conv_weight == NULL || p->params.dt_bias == NULL ||
+        p->params.d == NULL || (has_bias && p->params.conv_bias == NULL) ||
+        (has_norm && p->params.norm_weight == NULL)) {
+        return HB_ERR_PARSE;
+    }
+    for (int32_t h = 0; h < p->config.n_heads; h++) {
+        p->a[h] = -exp((double)a_log[h]);
+        a[h] = (float)p->a[h];
+    }
+    p->params.a = a;
+    return HB_OK;
+}
+
+/* One element of the projection and the sum of its absolute terms. */
+struct projection {
+    const float *x, *w, *bias, *scale; /* bias, scale may be null */
+    double in_scale;
+    int32_t hidden;
+};
+static void project(const struct projection *j, int64_t token, int32_t row, double *value, double *mag)
+{
+    const float *x = j->x + token * j->hidden;
+    const float *w = j->w + (int64_t)row * j->hidden;
+    long double sum = j->bias != NULL ? (long double)j->bias[row] : 0.0L;
+    long double absolute = fabsl(sum);
+    for (int32_t k = 0; k < j->hidden; k++) {
+        const long double term = (long double)w[k] * (long double)(j->in_scale * (double)x[k]);
+        sum += term;
+        absolute += fabsl(term);
+    }
+    const long double scale = j->scale != NULL ? (long double)j->scale[row] : 1.0L;
+    *value = (double)(sum * scale);
+    *mag = (double)(absolute * fabsl(scale));
+}
+
+static int32_t project_inputs(struct hb_golden_problem *p, const struct projection *j, struct hb_error *err)
+{
+    const int32_t heads = p->config.n_heads;
+    p->xbc_mag = hb_golden_own(p, (int64_t)p->n_tokens * p->dim, sizeof *p->xbc_mag, err);
+    if (p->xbc_mag == NULL || hb_golden_inputs(p, err) != HB_OK) {
+        return HB_ERR_MEMORY;
+    }
+    for (int64_t t = 0; t < p->n_tokens; t++) {
+        double unused = 0.0;
+        for (int32_t i = 0; i < p->d_inner; i++) {
+            project(j, t, i, &p->z[t * p->d_inner + i], &unused);
+        }
+        for (int32_t i = 0; i < p->dim; i++) {
+            project(j, t, p->d_inner + i, &p->xbc[t * p->dim + i], &p->xbc_mag[t * p->dim + i]);
+        }
+        for (int32_t i = 0; i < heads; i++) {
+            project(j, t, p->d_inner + p->dim + i, &p->dt[t * heads + i], &unused);
+        }
+    }
+    return HB_OK;
+}
+
+static int32_t load_projection(const struct hb_golden_source *s, struct hb_golden_problem *p, int32_t hidden)
+{
+    const int32_t rows = p->d_inner + p->dim + p->config.n_heads;
+    const int64_t x[2] = {p->n_tokens, hidden};
+    const int64_t w[2] = {rows, hidden};
+    const int64_t scale[3] = {1, 1, rows};
+    const cJSON *multiplier = cJSON_GetObjectItemCaseSensitive(s->config, "ssm_in_multiplier");
+    const int has_bias = hb_st_find(&p->file, "param.in_proj.bias") != NULL;
+    const int has_scale = hb_st_find(&p->file, "param.mup_vector") != NULL;
+    struct projection j = {.hidden = hidden, .in_scale = 1.0};
+    if (multiplier != NULL && !cJSON_IsNumber(multiplier)) {
+        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: ssm_in_multiplier of the config is not a number", p->name);
+    }
+    j.in_scale = multiplier != NULL ? multiplier->valuedouble : 1.0;
+    j.x = hb_golden_floats(p, "in.hidden_states", 2, x, s->err);
+    j.w = hb_golden_floats(p, "param.in_proj.weight", 2, w, s->err);
+    j.bias = has_bias ? hb_golden_floats(p, "param.in_proj.bias", 1, w, s->err) : NULL;
+    j.scale = has_scale ? hb_golden_floats(p, "param.mup_vector", 3, scale, s->err) : NULL;
+    if (j.x == NULL || j.w == NULL || (has_bias && j.bias == NULL) || (has_scale && j.scale == NULL)) {
+        return HB_ERR_PARSE;
+    }
+    return project_inputs(p, &j, s->err);
+}
+
+static double *doubles(struct hb_golden_problem *p, const char *name, int32_t n_dims, const int64_t *shape,
+                       struct hb_error *err)
+{
+    const struct hb_st_tensor *t = hb_golden_need(p, name, n_dims, shape, err);
+    double *out = t != NULL ? hb_golden_own(p, t->n, sizeof *out, err) : NULL;
+    for (int64_t i = 0; out != NULL && i < t->n; i++) {
+        out[i] = hb_st_get(t, i);
+    }
+    return out;
+}
+
+static int32_t load_output(const struct hb_golden_source *s, struct hb_golden_problem *p, int32_t hidden)
+{
+    const int64_t y[2] = {p->n_tokens, hidden};
+    const int64_t w[2] = {hidden, p->d_inner};
+    const int has_bias = hb_st_find(&p->file, "param.out_proj.bias") != NULL;
+    const int has_whole = hb_st_find(&p->file, "exp64.y_one_prefill") != NULL;
+    p->y_width = hidden;
+    p->w_out = doubles(p, "param.out_proj.weight", 2, w, s->err);
+    p->b_out = has_bias ? doubles(p, "param.out_proj.bias", 1, w, s->err) : NULL;
+    p->y = hb_golden_need(p, "exp64.y", 2, y, s->err);
+    p->y_whole = has_whole ? hb_golden_need(p, "exp64.y_one_prefill", 2, y, s->err) : NULL;
+    p->foreign[HB_FP32] = hb_golden_need(p, "exp32.y", 2, y, s->err);
+    p->act_dtypes = 1 << HB_FP32; /* projections are not exact in 16 bits */
+    const int ok = p->w_out != NULL && p->y != NULL && p->foreign[HB_FP32] != NULL &&
+                   (!has_bias || p->b_out != NULL) && (!has_whole || p->y_whole != NULL);
+    return ok ? HB_OK : HB_ERR_PARSE;
+}
+
+/* states[i] = {index, sequence, after_token, ..}. */
+static int32_t load_states(const struct hb_golden_source *s, struct hb_golden_problem *p)
+{
+    static const char *const field[3] = {"index", "sequence", "after_token"};
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(s->entry, "states");
+    const int32_t n = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0;
+    const int64_t conv[3] = {n, p->dim, p->config.conv_width};
+    const int64_t ssm[4] = {n, p->config.n_heads, p->config.head_dim, p->config.state_size};
+    const struct hb_st_tensor *conv_state = hb_golden_need(p, "exp64.conv_state", 3, conv, s->err);
+    const struct hb_st_tensor *ssm_state = hb_golden_need(p, "exp64.ssm_state", 4, ssm, s->err);
+    p->state = hb_golden_own(p, n, sizeof *p->state, s->err);
+    if (conv_state == NULL || ssm_state == NULL || p->state == NULL) {
+        return HB_ERR_PARSE;
+    }
+    const cJSON *item = NULL;
+    cJSON_ArrayForEach(item, list)
+    {
+        double v[3] = {-1.0, -1.0, -1.0};
+        for (int k = 0; k < 3; k++) {
+            const cJSON *number = cJSON_GetObjectItemCaseSensitive(item, field[k]);
+            v[k] = cJSON_IsNumber(number) && floor(number->valuedouble) == number->valuedouble ? number->valuedouble
+                                                                                               : -1.0;
+        }
+        if (!(v[0] >= 0.0 && v[0] < n && v[1] >= 0.0 && v[1] < p->n_seq) ||
+            !(v[2] >= 1.0 && v[2] <= p->len[(int32_t)v[1]])) {
+            return hb_fail_text(s->err, HB_ERR_PARSE, "%s: states[%d] names index %g, sequence %g, token %g", p->name,
+                                p->n_states, v[0], v[1], v[2]);
+        }
+        p->state[p->n_states++] = (struct hb_golden_state){(int32_t)v[1], (int32_t)v[2], ssm_state, conv_state,
+                                                           (int64_t)v[0], (int64_t)v[0]};
+    }
+    p->conv_columns = p->config.conv_width;
+    p->conv_channels = p->dim;
+    return HB_OK;
+}
+
+int32_t hb_golden_load_layer(const struct hb_golden_source *s, struct hb_golden_problem *p)
+{
+    const struct family *f = find_family(s->entry);
+    int32_t hidden = 0;
+    if (f == NULL) {
+        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: the producer is none of the known layers", p->name);
+    }
+    int32_t status = load_shape(s, p, &hidden);
+    status = status != HB_OK ? status : load_variant(s, f, p);
+    status = status != HB_OK
+                 ? status
+                 : hb_golden_sequences(cJSON_GetObjectItemCaseSensitive(s->config, "sequences"), p, s->err);
+    status = status != HB_OK ? status : load_params(s, p);
+    status = status != HB_OK ? status : load_projection(s, p, hidden);
+    status = status != HB_OK ? status : load_output(s, p, hidden);
+    return status != HB_OK ? status : load_states(s, p);
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * .safetensors files: reading a whole file, and writing one through a temporary file and rename. */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "harness/safetensors_internal.h"
+
+/* Growing text; failed stays set once memory ran out. */
+struct text {
+    char *at;
+    size_t len, cap;
+    int failed;
+};
+
+static int32_t read_all(FILE *file, const char *path, uint8_t **memory, size_t *size, struct hb_error *err)
+{
+    struct stat info;
+    if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode)) {
+        return hb_fail_text(err, HB_ERR_IO, "%s: not a regular file", path);
+    }
+    const size_t n = (size_t)info.st_size;
+    uint8_t *buffer = malloc(n > 0 ? n : 1);
+    if (buffer == NULL) {
+        return hb_fail_text(err, HB_ERR_MEMORY, "%s: out of memory for %zu bytes", path, n);
+    }
+    const size_t got = fread(buffer, 1, n, file);
+    if (got != n) {
+        free(buffer);
+        return hb_fail_text(err, HB_ERR_IO, "%s: %zu of %zu bytes could be read", path, got, n);
+    }
+    *memory = buffer;
+    *size = n;
+    return HB_OK;
+}
+
+int32_t hb_st_read(const char *path, struct hb_st_file *out, struct hb_error *err)
+{
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return hb_fail_text(err, HB_ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    uint8_t *memory = NULL;
+    size_t size = 0;
+    const int32_t status = read_all(file, path, &memory, &size, err);
+    (void)fclose(file); /* only read from */
+    return status != HB_OK ? status : hb_st_parse_owned(memory, size, out, err);
+}
+
+static void put(struct text *t, const char *bytes, size_t n)
+{
+    if (t->failed) {
+        return;
+    }
+    if (t->cap - t->len < n) {
+        const size_t cap = 2 * (t->len + n) + 256;
+        char *grown = realloc(t->at, cap);
+        if (grown == NULL) {
+            t->failed = 1;
+            return;
+        }
+        t->at = grown;
+        t->cap = cap;
+    }
+    memcpy(t->at + t->len, bytes, n);
+    t->len += n;
+}
+
+static void put_string(struct text *t, const char *s)
+{
+    put(t, s, strlen(s));
+}
+
+static void put_number(struct text *t, uint64_t v)
+{
+    char digits[24];
+    const int n = snprintf(digits, sizeof digits, "%llu", (unsigned long long)v);
+    put(t, digits, n > 0 ? (size_t)n : 0);
+}
+
+/* A JSON string; other bytes than quote, backslash and control characters pass through. */
+static void put_quoted(struct text *t, const char *s)
+{
+    put(t, "\"", 1);
+    for (; *s != '\0'; s++) {
+        char escape[8];
+        const unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\') {
+            escape[0] = '\\';
+            escape[1] = *s;
+            put(t, escape, 2);
+        } else if (c < 0x20) {
+            const int n = snprintf(escape, sizeof escape, "\\u%04x", (unsigned)c);
+            put(t, escape, n > 0 ? (size_t)n : 0);
+        } else {
+            put(t, s, 1);
+        }
+    }
+    put(t, "\"", 1);
+}
+
+static void put_tensor(struct text *t, const struct hb_st_tensor *tensor, uint64_t begin)
+{
+    put_quoted(t, tensor->name);
+    put_string(t, ":{\"dtype\":\"");
+    put_string(t, hb_st_dtype_name(tensor->dtype));
+    put_string(t, "\",\"shape\":[");
+    for (int32_t d = 0; d < tensor->n_dims; d++) {
+        put(t, ",", d > 0 ? 1 : 0);
+        put_number(t, (uint64_t)tensor->shape[d]);
+    }
+    put_string(t, "],\"data_offsets\":[");
+    put_number(t, begin);
+    put(t, ",", 1);
+    put_number(t, begin + tensor->bytes);
+    put_string(t, "]}");
+}
+
+/* The same limits that the reader holds a file to. */
+static int32_t check_tensor(const struct hb_st_tensor *t, struct hb_error *err)
+{
+    const uint64_t size = hb_st_dtype_size(t->dtype);
+    if (t->name == NULL || size == 0 || t->n_dims < 0 || t->n_dims > HB_ST_MAX_DIMS) {
+        return hb_fail_text(err, HB_ERR_SHAPE, "tensor '%s': dtype %d or number of dimensions %d is not valid",
+                            t->name != NULL ? t->name : "?", t->dtype, t->n_dims);
+    }
+    uint64_t bytes = size;
+    for (int32_t d = 0; d < t->n_dims; d++) {
+        const int64_t dim = t->shape[d];
+        if (dim < 0 || (dim != 0 && bytes > (uint64_t)INT64_MAX / (uint64_t)dim)) {
+            return hb_fail_text(err, HB_ERR_SHAPE, "tensor '%s': dimension %d is %lld", t->name, d, (long long)dim);
+        }
+        bytes *= (uint64_t)dim;
+    }
+    if (bytes != t->bytes) {
+        return hb_fail_text(err, HB_ERR_SHAPE, "tensor '%s' has %llu bytes, shape and dtype say %llu", t->name,
+                            (unsigned long long)t->bytes, (unsigned long long)bytes);
+    }
+    return HB_OK;
+}
+
+static int32_t build_header(const struct hb_st_tensor *tensors, int32_t n, struct text *header, struct hb_error *err)
+{
+    uint64_t begin = 0;
+    put(header, "{", 1);
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t status = check_tensor(&tensors[i], err);
+        if (status != HB_OK) {
+            return status;
+        }
+        put(header, ",", i > 0 ? 1 : 0);
+        put_tensor(header, &tensors[i], begin);
+        begin += tensors[i].bytes;
+    }
+    put(header, "}", 1);
+    while (header->len % 8 != 0 && !header->failed) {
+        put(header, " ", 1); /* the data starts aligned to 8 bytes */
+    }
+    return header->failed ? hb_fail_text(err, HB_ERR_MEMORY, "out of memory for the header of %d tensors", n) : HB_OK;
+}
+
+static int write_all(FILE *file, const struct text *header, const struct hb_st_tensor *tensors, int32_t n)
+{
+    uint8_t prefix[8];
+    for (int i = 0; i < 8; i++) {
+        prefix[i] = (uint8_t)((uint64_t)header->len >> (8 * i) & 255);
+    }
+    int ok = fwrite(prefix, 1, sizeof prefix, file) == sizeof prefix &&
+             fwrite(header->at, 1, header->len, file) == header->len;
+    for (int32_t i = 0; i < n && ok; i++) {
+        const size_t bytes = (size_t)tensors[i].bytes;
+        ok = bytes == 0 || fwrite(tensors[i].data, 1, bytes, file) == bytes;
+    }
+    return ok && fflush(file) == 0;
+}
+
+static FILE *open_new(const char *path)
+{
+    int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+    if (fd < 0 && errno == EEXIST && unlink(path) == 0) { /* left by a killed process of the same number */
+        fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+    }
+    if (fd < 0) {
+        return NULL;
+    }
+    FILE *file = fdopen(fd, "wb");
+    if (file == NULL) {
+        (void)close(fd);
+    }
+    return file;
+}
+
+static int32_t write_by_rename(const char *path, const char *temporary, const struct text *header,
+                               const struct hb_st_tensor *tensors, int32_t n, struct hb_error *err)
+{
+    FILE *file = open_new(temporary);
+    if (file == NULL) {
+        return hb_fail_text(err, HB_ERR_IO, "%s: %s", temporary, strerror(errno));
+    }
+    int ok = write_all(file, header, tensors, n);
+    int reason = ok ? 0 : errno;
+    if (fclose(file) != 0 && ok) {
+        ok = 0;
+        reason = errno;
+    }
+    if (ok && rename(temporary, path) != 0) {
+        ok = 0;
+        reason = errno;
+    }
+    if (!ok) {
+        (void)unlink(temporary); /* best effort: the error that matters is reported below */
+        return hb_fail_text(err, HB_ERR_IO, "%s: %s", path, strerror(reason));
+    }
+    return HB_OK;
+}
+
+int32_t hb_st_write(const char *path, const struct hb_st_tensor *tensors, int32_t n, struct hb_error *err)
+{
+    struct text header = {NULL, 0, 0, 0};
+    const size_t cap = strlen(path) + 32;
+    char *temporary = malloc(cap);
+    int32_t status = HB_OK;
+    if (temporary == NULL) {
+        status = hb_fail_text(err, HB_ERR_MEMORY, "out of memory for a file name of %zu bytes", cap);
+    } else {
+        (void)snprintf(temporary, cap, "%s.%ld.tmp", path, (long)getpid());
+        status = build_header(tensors, n, &header, err);
+    }
+    if (status == HB_OK) {
+        status = write_by_rename(path, temporary, &header, tensors, n, err);
+    }
+    free(header.at);
+    free(temporary);
+    return status;
+}
