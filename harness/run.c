@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "harness/compare.h"
 #include "harness/run_internal.h"
 
 int32_t hb_run_dim(const struct hb_config *config) {
@@ -423,20 +424,57 @@ int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
     return 0;
 }
 
+static void clear_verdict(struct hb_verdict *v) {
+    memset(v, 0, sizeof *v);
+    v->at.step = v->at.layer = v->at.row = v->at.head = -1;
+    v->at.token = v->at.element = -1;
+}
+
+/* The verdict of the first backend stands; where it passes, the second one is compared with it. */
+static int run_pair(const struct hb_adapter *backend, const struct hb_case *c,
+                    const struct hb_run_options *o, struct hb_verdict *v,
+                    struct hb_run_stats *stats) {
+    struct hb_pair_result pair;
+    int failed = hb_compare_case(backend, o->other, c, o, &pair, stats, NULL);
+    if (stats) {
+        stats->pair_cases++;
+        stats->pair_elements += pair.elements;
+        stats->pair_bit_equal += pair.bit_equal;
+        if (pair.max_ratio > stats->pair_max_ratio) {
+            stats->pair_max_ratio = pair.max_ratio;
+        }
+    }
+    if (!pair.same_verdict) {
+        hb_verdict_set(v, HB_VERDICT_RELATION, "compare.verdict", "two backends", pair.a.kind,
+                       pair.b.kind, "first: %s %s %.180s; second: %s %s %.180s",
+                       hb_verdict_name(pair.a.kind), pair.a.fingerprint, pair.a.text,
+                       hb_verdict_name(pair.b.kind), pair.b.fingerprint, pair.b.text);
+    } else if (pair.a.kind != HB_VERDICT_PASS) {
+        *v = pair.a;
+    } else if (pair.differs) {
+        hb_verdict_set(v, HB_VERDICT_RELATION, "compare.numeric", "two backends", 0, 0, "%s",
+                       pair.text);
+        v->at = pair.at;
+    }
+    return failed;
+}
+
 int hb_run_case(const struct hb_adapter *backend, const struct hb_case *c,
                 const struct hb_run_options *options, struct hb_verdict *v,
                 struct hb_run_stats *stats) {
     static const struct hb_run_options none = {.tamper_element = -1};
     const struct hb_run_options *o = options ? options : &none;
-    memset(v, 0, sizeof *v);
-    v->at.step = v->at.layer = v->at.row = v->at.head = -1;
-    v->at.token = v->at.element = -1;
+    clear_verdict(v);
     struct hb_capture capture = {0};
     int wants_relation = c->config.relation != 0 && !o->status_only && !o->predicted;
-    int failed =
-        hb_run_once(backend, c, o, NULL, wants_relation ? &capture : NULL, v, stats);
-    if (!failed && v->kind == HB_VERDICT_PASS && wants_relation) {
-        hb_run_relation(backend, c, o, &capture, v, stats);
+    int failed;
+    if (o->other) {
+        failed = run_pair(backend, c, o, v, stats);
+    } else {
+        failed = hb_run_once(backend, c, o, NULL, wants_relation ? &capture : NULL, v, stats);
+        if (!failed && v->kind == HB_VERDICT_PASS && wants_relation) {
+            hb_run_relation(backend, c, o, &capture, v, stats);
+        }
     }
     hb_capture_free(&capture);
     if (stats) {
@@ -453,6 +491,12 @@ void hb_run_stats_add(struct hb_run_stats *to, const struct hb_run_stats *from) 
     to->calls += from->calls;
     to->launches += from->launches;
     to->exact_bytes += from->exact_bytes;
+    to->pair_cases += from->pair_cases;
+    to->pair_elements += from->pair_elements;
+    to->pair_bit_equal += from->pair_bit_equal;
+    if (from->pair_max_ratio > to->pair_max_ratio) {
+        to->pair_max_ratio = from->pair_max_ratio;
+    }
     for (int op = 0; op < HB_N_OPS; op++) {
         for (int d = 0; d < HB_N_FLOAT_DTYPES; d++) {
             to->elements[op][d] += from->elements[op][d];

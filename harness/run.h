@@ -18,6 +18,8 @@ struct hb_run_stats {
     uint64_t vacuous[HB_N_OPS][HB_N_FLOAT_DTYPES];
     uint64_t ratio_bins[HB_N_OPS][HB_N_FLOAT_DTYPES][HB_RATIO_BINS];
     double max_ratio[HB_N_OPS][HB_N_FLOAT_DTYPES];
+    uint64_t pair_cases, pair_elements, pair_bit_equal; /* comparisons with a second backend */
+    double pair_max_ratio;                              /* |a - b| / (B1 + B2) */
     uint64_t exact_bytes;               /* compared byte for byte */
     uint64_t status_seen[32];           /* by enum hb_status */
     uint64_t rule_broken[256], rule_kept[256];
@@ -43,6 +45,9 @@ struct hb_run_options {
     int32_t defect;                       /* planted defect to pass on */
     int32_t status_only;                  /* skip oracle and output comparison */
     const char *dump_dir;                 /* null, or write inputs, outputs and states as safetensors there */
+    /* second backend on which the case also runs: a different verdict or fingerprint is the finding "compare.verdict",
+     * outputs or states further apart than the sum of both bounds are "compare.numeric"; null: none */
+    const struct hb_adapter *other;
     /* test hook: multiply one compared output element (counted over the run) by tamper_factor; -1: off */
     int64_t tamper_element;
     double tamper_factor;
