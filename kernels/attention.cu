@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Causal attention over the cache (ops-attention.md 3), fp32, one block of keys: the maximum first, then the sums. */
+#include "kernels/common.cuh"
+#include "kernels/launchers.cuh"
+
+enum { QUERY_THREADS = HB_SIZE(32, 8), TILE_D = 64 };
+
+/* What one thread works on: token index, q head, its kv head, and the last key position. */
+struct query {
+    int32_t row, head, kv_head, last;
+    int64_t token;
+};
+
+/* Element [slot of position j][kv head][0] of the cache. */
+HB_INLINE int64_t key_index(const struct hb_k_attention &args, const struct query &q, int32_t position) {
+    const int64_t request = args.reqs[q.row];
+    const int32_t slot = args.req_to_token[request * args.max_context + position];
+    return ((int64_t)slot * args.n_kv_heads + q.kv_head) * args.attn_dim;
+}
+
+HB_INLINE int64_t query_index(const struct hb_k_attention &args, const struct query &q) {
+    return (q.token * args.n_q_heads + q.head) * args.attn_dim;
+}
+
+/* l = sm_scale (q . k), components ascending. */
+HB_INLINE float score(const struct hb_k_attention &args, const struct query &q, int64_t key) {
+    const int64_t query = query_index(args, q);
+    float dot = 0.0f;
+    for (int32_t d = 0; d < args.attn_dim; d++) {
+        dot += hb_load(args.q, query + d, args.act_dtype) * hb_load(args.k_buf, key + d, args.act_dtype);
+    }
+    return args.sm_scale * dot;
+}
+
+HB_INLINE float largest_score(const struct hb_k_attention &args, const struct query &q) {
+    float largest = score(args, q, key_index(args, q, 0));
+    for (int32_t j = 1; j <= q.last; j++) {
+        const float l = score(args, q, key_index(args, q, j));
+        largest = l > largest ? l : largest;
+    }
+    return largest;
+}
+
+/* out[d0 .. d0 + n_d - 1] = sum_j w_j v_j / sum_j w_j, keys ascending; keys after the query's position are never read. */
+HB_INLINE void attend(const struct hb_k_attention &args, const struct query &q, float largest, int32_t d0, int32_t n_d) {
+    float total = 0.0f;
+    float sum[TILE_D] = {0.0f};
+    for (int32_t j = 0; j <= q.last; j++) {
+        const int64_t key = key_index(args, q, j);
+        const float weight = hb_exp(score(args, q, key) - largest);
+        total += weight;
+        for (int32_t d = 0; d < n_d; d++) {
+            sum[d] += weight * hb_load(args.v_buf, key + d0 + d, args.act_dtype);
+        }
+    }
+    const int64_t out = query_index(args, q) + d0;
+    for (int32_t d = 0; d < n_d; d++) {
+        hb_store(args.out, out + d, args.act_dtype, sum[d] / total);
+    }
+}
+
+/* q, out [T, HQ, D] act; k_buf, v_buf [n_kv, HKV, D] act. Grid (row, q head): thread i owns the row's tokens i, i +
+ * threads, ... and writes their out. An empty key set gives zero. */
+HB_KERNEL(attention_v0_kernel, struct hb_k_attention, args) {
+    struct query q;
+    q.row = HB_BLOCK_X;
+    q.head = HB_BLOCK_Y;
+    q.kv_head = q.head / (args.n_q_heads / args.n_kv_heads);
+    if (args.rows.slots[q.row] < 0) {
+        return;
+    }
+    const int32_t len = hb_row_len(args.rows, q.row);
+    for (int32_t t = HB_THREAD; t < len; t += HB_THREADS) {
+        q.token = (int64_t)args.rows.qsl[q.row] + t;
+        q.last = args.seq_lens[q.row] - len + t;
+        if (q.last < 0) {
+            for (int32_t d = 0; d < args.attn_dim; d++) {
+                hb_clear(args.out, query_index(args, q) + d, args.act_dtype);
+            }
+            continue;
+        }
+        const float largest = largest_score(args, q);
+        for (int32_t d0 = 0; d0 < args.attn_dim; d0 += TILE_D) {
+            const int32_t left = args.attn_dim - d0;
+            attend(args, q, largest, d0, left < TILE_D ? left : TILE_D);
+        }
+    }
+}
+
+extern "C" int32_t HB_K(hb_k_attention)(const struct hb_k_attention *args) {
+    if (args->rows.n_rows == 0) {
+        return HB_OK;
+    }
+    return HB_LAUNCH(attention_v0_kernel, HB_GRID(args->rows.n_rows, args->n_q_heads, 1), QUERY_THREADS, 0, HB_NO_SYNC,
+                     args);
+}

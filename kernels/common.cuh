@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Small helpers that several kernels share: typed access, rows, gates. The dtype arguments are uniform in a launch. */
+#ifndef HB_KERNELS_COMMON_CUH
+#define HB_KERNELS_COMMON_CUH
+
+#include "kernels/port.cuh"
+
+/* ---- typed access: index in elements ---- */
+
+HB_INLINE float hb_load(const void *array, int64_t index, int32_t dtype) {
+    return dtype == HB_BF16 ? hb_bf16_to_float(((const uint16_t *)array)[index]) : ((const float *)array)[index];
+}
+
+HB_INLINE void hb_store(void *array, int64_t index, int32_t dtype, float value) {
+    if (dtype == HB_BF16) {
+        ((uint16_t *)array)[index] = hb_bf16_from_float(value);
+    } else {
+        ((float *)array)[index] = value;
+    }
+}
+
+/* Bit copy of one element: a NaN keeps its payload. */
+HB_INLINE void hb_copy(void *to, int64_t to_index, const void *from, int64_t from_index, int32_t dtype) {
+    if (dtype == HB_BF16) {
+        ((uint16_t *)to)[to_index] = ((const uint16_t *)from)[from_index];
+    } else {
+        ((uint32_t *)to)[to_index] = ((const uint32_t *)from)[from_index];
+    }
+}
+
+HB_INLINE void hb_clear(void *array, int64_t index, int32_t dtype) {
+    if (dtype == HB_BF16) {
+        ((uint16_t *)array)[index] = 0;
+    } else {
+        ((uint32_t *)array)[index] = 0;
+    }
+}
+
+/* ---- rows ---- */
+
+HB_INLINE int32_t hb_row_len(const struct hb_k_rows &rows, int32_t row) {
+    return rows.qsl[row + 1] - rows.qsl[row];
+}
+
+HB_INLINE int32_t hb_row_has_init(const struct hb_k_rows &rows, int32_t row) {
+    return !rows.has_init || rows.has_init[row];
+}
+
+/* ---- gates ---- */
+
+/* x * sigmoid(x). The exponent is never positive, so nothing overflows and tiny results keep their digits. */
+HB_INLINE float hb_silu(float x) {
+    const float e = hb_exp(x < 0.0f ? x : -x);
+    return x < 0.0f ? x * (e / (1.0f + e)) : x / (1.0f + e);
+}
+
+/* Step size, ops-mamba2.md 2.1. Comparisons instead of fminf and fmaxf: a NaN stays one. */
+HB_INLINE float hb_step_size(const struct hb_k_ssm &args, int64_t token, int32_t head) {
+    float dt = hb_load(args.dt, token * args.n_heads + head, args.act_dtype);
+    if (args.dt_bias) {
+        dt += args.dt_bias[head];
+    }
+    if (args.dt_softplus && !(dt > 20.0f)) {
+        dt = hb_log1p(hb_exp(dt));
+    }
+    if (args.dt_clamp != HB_DT_CLAMP_NONE && dt < args.dt_lo) {
+        dt = args.dt_lo;
+    }
+    if (args.dt_clamp == HB_DT_CLAMP_LIMIT && dt > args.dt_hi) {
+        dt = args.dt_hi;
+    }
+    return dt;
+}
+
+/* ---- layout of one token's x | B | C (ops-mamba2.md 2) ---- */
+
+HB_INLINE int32_t hb_group_of(const struct hb_k_ssm &args, int32_t head) {
+    if (HB_DEFECT(args.defect, GROUP_MODULO)) {
+        return head % args.n_groups;
+    }
+    return head / (args.n_heads / args.n_groups);
+}
+
+/* Elements of one token. */
+HB_INLINE int64_t hb_token_stride(const struct hb_k_ssm &args) {
+    return (int64_t)args.n_heads * args.head_dim + 2 * (int64_t)args.n_groups * args.state_size;
+}
+
+HB_INLINE int64_t hb_x_index(const struct hb_k_ssm &args, int64_t token, int32_t head, int32_t p) {
+    return token * hb_token_stride(args) + (int64_t)head * args.head_dim + p;
+}
+
+/* Index of B[token][group of head][0]; C is n_groups * state_size elements further. */
+HB_INLINE int64_t hb_b_index(const struct hb_k_ssm &args, int64_t token, int32_t head) {
+    return token * hb_token_stride(args) + (int64_t)args.n_heads * args.head_dim +
+           (int64_t)hb_group_of(args, head) * args.state_size;
+}
+
+HB_INLINE int64_t hb_y_index(const struct hb_k_ssm &args, int64_t token, int32_t head, int32_t p) {
+    return (token * args.n_heads + head) * args.head_dim + p;
+}
+
+/* Index of the state [slot][head][p][0]. */
+HB_INLINE int64_t hb_state_index(const struct hb_k_ssm &args, int32_t slot, int32_t head, int32_t p) {
+    return (((int64_t)slot * args.n_heads + head) * args.head_dim + p) * args.state_size;
+}
+
+/* D x, or nothing where D is absent: x may be infinite. */
+HB_INLINE float hb_add_skip(const struct hb_k_ssm &args, int32_t head, float y, float x) {
+    return args.d ? y + args.d[head] * x : y;
+}
+
+/* One element of the state and its part of y, ops-mamba2.md 3: h = a h + (dt x) B, y += C h. Prefill and decode share
+ * it, so that a prompt of one token and a decode step agree bit for bit. */
+HB_INLINE float hb_state_step(float *h, float decay, float dt_x, float b, float c, float y) {
+    *h = decay * *h + dt_x * b;
+    return y + c * *h;
+}
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Causal depthwise convolution with a slot pool (ops-mamba2.md 1): prefill in two forms, decode update, tracking.
+ *
+ * One channel of one row sees xe = history [W] followed by the row's T inputs:
+ *   y[t] = act(bias + sum_j w[j] xe[t + j]), j = 0 .. W, in that order; the new history is xe[T .. T + W - 1].
+ * History and inputs are copied bit for bit. */
+#include "kernels/common.cuh"
+#include "kernels/launchers.cuh"
+
+enum { TILE_TOKENS = 8, TILE_CHANNELS = 32, TILE_THREADS = HB_SIZE(64, 16), TILE_BLOCKS = 2 };
+
+HB_INLINE int64_t window_index(const struct hb_k_conv &args, int32_t slot, int32_t channel) {
+    return ((int64_t)slot * args.dim + channel) * (args.width - 1);
+}
+
+/* xe[k] of one channel. Without an initial state the history is zero, whatever the slot holds. */
+HB_INLINE float load_extended(const struct hb_k_conv &args, int32_t row, int32_t channel, int32_t k) {
+    const int32_t window = args.width - 1;
+    if (k >= window) {
+        const int64_t token = (int64_t)args.rows.qsl[row] + k - window;
+        return hb_load(args.x, token * args.dim + channel, args.act_dtype);
+    }
+    if (!hb_row_has_init(args.rows, row)) {
+        return 0.0f;
+    }
+    return hb_load(args.pool, window_index(args, args.rows.slots[row], channel) + k, args.act_dtype);
+}
+
+HB_INLINE float activate(const struct hb_k_conv &args, float sum) {
+    return args.conv_act == HB_CONV_SILU ? hb_silu(sum) : sum;
+}
+
+/* pool[slot][channel] := xe[T .. T + W - 1], in place: ascending order reads entry T + j before anything writes it. */
+HB_INLINE void store_window(const struct hb_k_conv &args, int32_t row, int32_t channel) {
+    const int32_t window = args.width - 1;
+    const int32_t len = hb_row_len(args.rows, row);
+    const int64_t base = window_index(args, args.rows.slots[row], channel);
+    for (int32_t j = 0; j < window; j++) {
+        int32_t k = len + j;
+        if (k >= window) {
+            const int64_t token = (int64_t)args.rows.qsl[row] + k - window;
+            hb_copy(args.pool, base + j, args.x, token * args.dim + channel, args.act_dtype);
+        } else if (hb_row_has_init(args.rows, row)) {
+            k = HB_DEFECT(args.defect, CONV_SHORT_PROMPT) ? j : k;
+            hb_copy(args.pool, base + j, args.pool, base + k, args.act_dtype);
+        } else {
+            hb_clear(args.pool, base + j, args.act_dtype);
+        }
+    }
+}
+
+/* x, y [T, dim] act; pool [NS1, dim, W] act. One thread owns one channel of one row: writes its y column and its window.
+ * Token by token, taps from the oldest. */
+HB_KERNEL(conv_prefill_v0_kernel, struct hb_k_conv, args) {
+    const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
+    const int32_t row = (int32_t)(item / args.dim);
+    const int32_t channel = (int32_t)(item % args.dim);
+    if (row >= args.rows.n_rows || args.rows.slots[row] < 0 || hb_row_len(args.rows, row) == 0) {
+        return;
+    }
+    const int32_t len = hb_row_len(args.rows, row);
+    for (int32_t t = 0; t < len; t++) {
+        float sum = args.bias ? args.bias[channel] : 0.0f;
+        for (int32_t j = 0; j < args.width; j++) {
+            sum += args.weight[(int64_t)channel * args.width + j] * load_extended(args, row, channel, t + j);
+        }
+        const int64_t token = (int64_t)args.rows.qsl[row] + t;
+        hb_store(args.y, token * args.dim + channel, args.act_dtype, activate(args, sum));
+    }
+    store_window(args, row, channel);
+}
+
+/* One tile of outputs from the inputs in shared memory, xe[t0 .. t0 + TILE_TOKENS + W - 1] of TILE_CHANNELS channels. */
+HB_INLINE void conv_tile(const struct hb_k_conv &args, const float *tile, int32_t row, int32_t channel0, int32_t t0) {
+    const int32_t len = hb_row_len(args.rows, row);
+    for (int32_t i = HB_THREAD; i < TILE_TOKENS * TILE_CHANNELS; i += HB_THREADS) {
+        const int32_t t = i / TILE_CHANNELS;
+        const int32_t c = i % TILE_CHANNELS;
+        const int32_t channel = channel0 + c;
+        if (t0 + t >= len || channel >= args.dim) {
+            continue;
+        }
+        float sum = args.bias ? args.bias[channel] : 0.0f;
+        for (int32_t j = 0; j < args.width; j++) {
+            sum += args.weight[(int64_t)channel * args.width + j] * tile[(t + j) * TILE_CHANNELS + c];
+        }
+        const int64_t token = (int64_t)args.rows.qsl[row] + t0 + t;
+        hb_store(args.y, token * args.dim + channel, args.act_dtype, activate(args, sum));
+    }
+}
+
+/* Grid (row, channel tile, 2): a row's token tiles alternate between two blocks. Reads x and the pool, writes y only: the
+ * block with the row's end must not replace the history that the first tile reads, so conv_window_kernel follows. */
+HB_KERNEL(conv_prefill_tile_kernel, struct hb_k_conv, args) {
+    const int32_t row = HB_BLOCK_X;
+    const int32_t channel0 = HB_BLOCK_Y * TILE_CHANNELS;
+    const int32_t n_inputs = TILE_TOKENS + args.width - 1;
+    HB_SHARED_BEGIN;
+    HB_SHARED(float, tile, n_inputs * TILE_CHANNELS);
+    if (args.rows.slots[row] < 0) {
+        return;
+    }
+    const int32_t len = hb_row_len(args.rows, row);
+    const int32_t n_extended = len + args.width - 1;
+    for (int32_t t0 = HB_BLOCK_Z * TILE_TOKENS; t0 < len; t0 += TILE_BLOCKS * TILE_TOKENS) {
+        for (int32_t i = HB_THREAD; i < n_inputs * TILE_CHANNELS; i += HB_THREADS) {
+            const int32_t k = t0 + i / TILE_CHANNELS;
+            const int32_t channel = channel0 + i % TILE_CHANNELS;
+            if (k < n_extended && channel < args.dim) {
+                tile[i] = load_extended(args, row, channel, k);
+            }
+        }
+        HB_SYNCTHREADS();
+        conv_tile(args, tile, row, channel0, t0);
+        HB_SYNCTHREADS(); /* the next tile replaces the inputs */
+    }
+}
+
+/* One thread owns the window of one channel of one row. */
+HB_KERNEL(conv_window_kernel, struct hb_k_conv, args) {
+    const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
+    const int32_t row = (int32_t)(item / args.dim);
+    if (row < args.rows.n_rows && args.rows.slots[row] >= 0 && hb_row_len(args.rows, row) > 0) {
+        store_window(args, row, (int32_t)(item % args.dim));
+    }
+}
+
+/* One token per row, x, y [T, dim]: one thread owns one channel of one row. */
+HB_KERNEL(conv_update_kernel, struct hb_k_conv, args) {
+    const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
+    const int32_t row = (int32_t)(item / args.dim);
+    const int32_t channel = (int32_t)(item % args.dim);
+    if (row >= args.rows.n_rows) {
+        return;
+    }
+    const int32_t slot = args.rows.slots[row];
+    if (slot < 0) {
+        if (HB_DEFECT(args.defect, PAD_ROW_WRITTEN)) {
+            hb_clear(args.pool, window_index(args, 0, channel), args.act_dtype);
+        }
+        return;
+    }
+    float sum = args.bias ? args.bias[channel] : 0.0f;
+    for (int32_t j = 0; j < args.width; j++) {
+        sum += args.weight[(int64_t)channel * args.width + j] * load_extended(args, row, channel, j);
+    }
+    hb_store(args.y, (int64_t)args.rows.qsl[row] * args.dim + channel, args.act_dtype, activate(args, sum));
+    store_window(args, row, channel);
+    if (HB_DEFECT(args.defect, NEIGHBOUR_SLOT) && slot > 0 && channel == 0) {
+        hb_copy(args.pool, window_index(args, slot - 1, 0), args.pool, window_index(args, slot, 0), args.act_dtype);
+    }
+}
+
+/* pool[dst[row]] := the W inputs before token after[row] of the row. One thread owns one channel of one row. */
+HB_KERNEL(conv_track_kernel, struct hb_k_conv_track, args) {
+    const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
+    const int32_t row = (int32_t)(item / args.dim);
+    const int32_t channel = (int32_t)(item % args.dim);
+    if (row >= args.rows.n_rows || args.rows.slots[row] < 0 || args.after[row] <= 0) {
+        return;
+    }
+    const int32_t window = args.width - 1;
+    const int64_t base = ((int64_t)args.dst[row] * args.dim + channel) * window;
+    const int64_t token = (int64_t)args.rows.qsl[row] + args.after[row] - window;
+    for (int32_t j = 0; j < window; j++) {
+        hb_copy(args.pool, base + j, args.x, (token + j) * args.dim + channel, args.act_dtype);
+    }
+}
+
+extern "C" int32_t HB_K(hb_k_conv_prefill)(const struct hb_k_conv *args) {
+    const int64_t n_items = (int64_t)args->rows.n_rows * args->dim;
+    if (n_items == 0) {
+        return HB_OK;
+    }
+    const int64_t n_blocks = hb_blocks_for(n_items, HB_FLAT_THREADS);
+    if (args->form == HB_FORM_V0) {
+        return HB_LAUNCH(conv_prefill_v0_kernel, HB_GRID(n_blocks, 1, 1), HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
+    }
+    const size_t shared = HB_SHARED_BYTES(float, (TILE_TOKENS + args->width - 1) * TILE_CHANNELS);
+    const int64_t n_tiles = hb_blocks_for(args->dim, TILE_CHANNELS);
+    const int32_t status = HB_LAUNCH(conv_prefill_tile_kernel, HB_GRID(args->rows.n_rows, n_tiles, TILE_BLOCKS),
+                                     TILE_THREADS, shared, HB_SYNC, args);
+    if (status != HB_OK) {
+        return status;
+    }
+    return HB_LAUNCH(conv_window_kernel, HB_GRID(n_blocks, 1, 1), HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
+}
+
+extern "C" int32_t HB_K(hb_k_conv_update)(const struct hb_k_conv *args) {
+    const int64_t n_items = (int64_t)args->rows.n_rows * args->dim;
+    if (n_items == 0) {
+        return HB_OK;
+    }
+    return HB_LAUNCH(conv_update_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1), HB_FLAT_THREADS, 0,
+                     HB_NO_SYNC, args);
+}
+
+extern "C" int32_t HB_K(hb_k_conv_track)(const struct hb_k_conv_track *args) {
+    const int64_t n_items = (int64_t)args->rows.n_rows * args->dim;
+    if (n_items == 0) {
+        return HB_OK;
+    }
+    return HB_LAUNCH(conv_track_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1), HB_FLAT_THREADS, 0,
+                     HB_NO_SYNC, args);
+}

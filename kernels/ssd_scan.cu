@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Mamba2 prefill: the token recurrence (v0, ops-mamba2.md 3) and the chunked form (fast, ops-mamba2.md 4). Chunk c of a row
+ * covers the row's tokens cC .. cC + C - 1, so every sum restarts at a row and a tracked state, taken after a multiple of
+ * C tokens, is a chunk boundary state. */
+#include "kernels/common.cuh"
+#include "kernels/launchers.cuh"
+
+enum { MAX_STATE = 256 };               /* v0 keeps one (head, p) state in a local array */
+enum { TILE_P = 8, TILE_QUERIES = 16 }; /* of the chunked form */
+enum { SCAN_THREADS = HB_SIZE(64, 16) };
+
+/* pool[slot][head][p] := h, each element rounded once from fp32. */
+HB_INLINE void store_state(const struct hb_k_ssm &args, int32_t slot, int32_t head, int32_t p, const float *h) {
+    const int64_t state = hb_state_index(args, slot, head, p);
+    for (int32_t n = 0; n < args.state_size; n++) {
+        hb_store(args.pool, state + n, args.state_dtype, h[n]);
+    }
+}
+
+/* xbc [T, dim] act, dt [T, H] act, y [T, H, P] act, pool [NS1, H, P, N] st. One thread owns (row, head, p): writes its y
+ * column, its N elements of the row's slot and, where tracked, of slot dst[row]. Tokens ascending, n ascending. */
+HB_KERNEL(ssd_prefill_v0_kernel, struct hb_k_ssm, args) {
+    const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
+    const int32_t p = (int32_t)(item % args.head_dim);
+    const int32_t head = (int32_t)(item / args.head_dim % args.n_heads);
+    const int32_t row = (int32_t)(item / args.head_dim / args.n_heads);
+    if (row >= args.rows.n_rows || args.rows.slots[row] < 0 || hb_row_len(args.rows, row) == 0) {
+        return;
+    }
+    const int32_t slot = args.rows.slots[row];
+    const int32_t has_init = hb_row_has_init(args.rows, row);
+    const int64_t start = hb_state_index(args, slot, head, p);
+    float h[MAX_STATE];
+    for (int32_t n = 0; n < args.state_size; n++) {
+        h[n] = has_init ? hb_load(args.pool, start + n, args.state_dtype) : 0.0f;
+    }
+    const int32_t len = hb_row_len(args.rows, row);
+    for (int32_t t = 0; t < len; t++) {
+        const int64_t token = (int64_t)args.rows.qsl[row] + t;
+        const float dt = hb_step_size(args, token, head);
+        const float decay = hb_exp(dt * args.a[head]);
+        const float x = hb_load(args.xbc, hb_x_index(args, token, head, p), args.act_dtype);
+        const int64_t b_index = hb_b_index(args, token, head);
+        const int64_t c_index = b_index + (int64_t)args.n_groups * args.state_size;
+        float y = 0.0f;
+        for (int32_t n = 0; n < args.state_size; n++) {
+            const float b = hb_load(args.xbc, b_index + n, args.act_dtype);
+            const float c = hb_load(args.xbc, c_index + n, args.act_dtype);
+            y = hb_state_step(&h[n], decay, dt * x, b, c, y);
+        }
+        hb_store(args.y, hb_y_index(args, token, head, p), args.act_dtype, hb_add_skip(args, head, y, x));
+        if (args.after && args.after[row] == t + 1) {
+            store_state(args, args.dst[row], head, p, h);
+        }
+    }
+    store_state(args, slot, head, p, h);
+}
+
+/* A block's view of its row, head and values of p. The arrays are shared. */
+struct scan {
+    int32_t row, head, p0, n_p;
+    int64_t first; /* token of the chunk's start */
+    int32_t len;   /* tokens of the chunk */
+    int64_t b, c;  /* indices of B and C of the chunk's first token, for the head's group */
+    int64_t stride;
+    float *dt;     /* [C] step sizes */
+    float *sum;    /* [C + 1] sum[j] = log decay before token j, in the chunk */
+    float *to_end; /* [C] weight of token j in the state after the chunk */
+    float *x;      /* [C, TILE_P] */
+    float *weight; /* [TILE_QUERIES, C] of token j in y of token i */
+    float *h;      /* [n_p, N] state before the chunk */
+};
+
+HB_INLINE void load_start(const struct hb_k_ssm &args, const struct scan &s) {
+    const int64_t state = hb_state_index(args, args.rows.slots[s.row], s.head, s.p0);
+    const int32_t has_init = hb_row_has_init(args.rows, s.row);
+    for (int32_t i = HB_THREAD; i < s.n_p * args.state_size; i += HB_THREADS) {
+        s.h[i] = has_init ? hb_load(args.pool, state + i, args.state_dtype) : 0.0f;
+    }
+}
+
+HB_INLINE void load_chunk(const struct hb_k_ssm &args, const struct scan &s) {
+    for (int32_t j = HB_THREAD; j < s.len; j += HB_THREADS) {
+        s.dt[j] = hb_step_size(args, s.first + j, s.head);
+    }
+    for (int32_t i = HB_THREAD; i < s.len * s.n_p; i += HB_THREADS) {
+        const int32_t j = i / s.n_p;
+        const int32_t p = i % s.n_p;
+        s.x[j * TILE_P + p] = hb_load(args.xbc, hb_x_index(args, s.first + j, s.head, s.p0 + p), args.act_dtype);
+    }
+}
+
+/* Inclusive sums s_i = sum[i + 1], one after the other by one thread: a depth of C roundings (profile: cs_tree 0). */
+HB_INLINE void sum_decays(const struct hb_k_ssm &args, const struct scan &s) {
+    if (HB_THREAD != 0) {
+        return;
+    }
+    if (!HB_DEFECT(args.defect, UNINIT_SHARED)) {
+        s.sum[0] = 0.0f;
+    }
+    for (int32_t j = 0; j < s.len; j++) {
+        s.sum[j + 1] = s.sum[j] + s.dt[j] * args.a[s.head];
+    }
+}
+
+/* exp(min(s_i - s_j, 0)): decay from after token j to after token i. */
+HB_INLINE float decay_between(const struct scan &s, int32_t i, int32_t j) {
+    const float difference = s.sum[i + 1] - s.sum[j + 1];
+    return hb_exp(difference < 0.0f ? difference : (difference > 0.0f ? 0.0f : difference));
+}
+
+/* weight[i][j] = (C_i . B_j) exp(s_i - s_j) dt_j for j <= i. Entries above the diagonal are neither written nor read. */
+HB_INLINE void weigh_pairs(const struct hb_k_ssm &args, const struct scan &s, int32_t i0, int32_t n_i) {
+    for (int32_t k = HB_THREAD; k < n_i * s.len; k += HB_THREADS) {
+        const int32_t i = i0 + k / s.len;
+        const int32_t j = k % s.len;
+        if (j > i) {
+            continue;
+        }
+        const int64_t c_index = s.c + i * s.stride;
+        const int64_t b_index = s.b + j * s.stride;
+        float dot = 0.0f;
+        for (int32_t n = 0; n < args.state_size; n++) {
+            dot += hb_load(args.xbc, c_index + n, args.act_dtype) * hb_load(args.xbc, b_index + n, args.act_dtype);
+        }
+        s.weight[(i - i0) * args.chunk_size + j] = dot * decay_between(s, i, j) * s.dt[j];
+    }
+}
+
+/* y_i = sum_{j <= i} weight[i][j] x_j + exp(s_i) C_i . h + D x_i, the terms in that order. */
+HB_INLINE void write_outputs(const struct hb_k_ssm &args, const struct scan &s, int32_t i0, int32_t n_i) {
+    for (int32_t k = HB_THREAD; k < n_i * s.n_p; k += HB_THREADS) {
+        const int32_t i = i0 + k / s.n_p;
+        const int32_t p = k % s.n_p;
+        float inside = 0.0f;
+        for (int32_t j = 0; j <= i; j++) {
+            inside += s.weight[(i - i0) * args.chunk_size + j] * s.x[j * TILE_P + p];
+        }
+        const int64_t c_index = s.c + i * s.stride;
+        float before = 0.0f;
+        for (int32_t n = 0; n < args.state_size; n++) {
+            before += hb_load(args.xbc, c_index + n, args.act_dtype) * s.h[p * args.state_size + n];
+        }
+        const float y = inside + hb_exp(s.sum[i + 1]) * before;
+        hb_store(args.y, hb_y_index(args, s.first + i, s.head, s.p0 + p), args.act_dtype,
+                 hb_add_skip(args, s.head, y, s.x[i * TILE_P + p]));
+    }
+}
+
+/* h := exp(s_last) h + sum_j to_end[j] x_j B_j. One thread owns an element, tokens ascending. */
+HB_INLINE void advance_state(const struct hb_k_ssm &args, const struct scan &s) {
+    int32_t n_tokens = s.len;
+    if (HB_DEFECT(args.defect, CHUNK_OFF_BY_ONE) && s.len == args.chunk_size) {
+        n_tokens = s.len - 1; /* the last token of a full chunk is lost */
+    }
+    for (int32_t k = HB_THREAD; k < s.n_p * args.state_size; k += HB_THREADS) {
+        const int32_t p = k / args.state_size;
+        const int32_t n = k % args.state_size;
+        float sum = hb_exp(s.sum[s.len]) * s.h[k];
+        for (int32_t j = 0; j < n_tokens; j++) {
+            const float b = hb_load(args.xbc, s.b + j * s.stride + n, args.act_dtype);
+            sum += s.to_end[j] * s.x[j * TILE_P + p] * b;
+        }
+        s.h[k] = sum;
+    }
+}
+
+/* Each thread stores the elements that it owns in advance_state: no barrier lies between. */
+HB_INLINE void store_tile(const struct hb_k_ssm &args, const struct scan &s, int32_t slot) {
+    const int64_t state = hb_state_index(args, slot, s.head, s.p0);
+    for (int32_t i = HB_THREAD; i < s.n_p * args.state_size; i += HB_THREADS) {
+        hb_store(args.pool, state + i, args.state_dtype, s.h[i]);
+    }
+}
+
+/* One chunk, after its inputs are on the way to shared memory. */
+HB_INLINE void scan_chunk(const struct hb_k_ssm &args, const struct scan &s) {
+    HB_SYNCTHREADS();
+    sum_decays(args, s);
+    if (!HB_DEFECT(args.defect, MISSING_BARRIER)) {
+        HB_SYNCTHREADS();
+    }
+    for (int32_t j = HB_THREAD; j < s.len; j += HB_THREADS) {
+        s.to_end[j] = decay_between(s, s.len - 1, j) * s.dt[j];
+    }
+    for (int32_t i0 = 0; i0 < s.len; i0 += TILE_QUERIES) {
+        const int32_t n_i = s.len - i0 < TILE_QUERIES ? s.len - i0 : TILE_QUERIES;
+        weigh_pairs(args, s, i0, n_i);
+        HB_SYNCTHREADS();
+        write_outputs(args, s, i0, n_i);
+        HB_SYNCTHREADS(); /* the next tile replaces the weights, or the state advances under the readers */
+    }
+    advance_state(args, s);
+}
+
+/* Grid (row, head, p / 8). A block owns 8 values of p of one head of one row: it writes their y and their state, in the
+ * row's slot and, where tracked, in slot dst[row]. */
+HB_KERNEL(ssd_prefill_chunk_kernel, struct hb_k_ssm, args) {
+    struct scan s;
+    s.row = HB_BLOCK_X;
+    s.head = HB_BLOCK_Y;
+    s.p0 = HB_BLOCK_Z * TILE_P;
+    s.n_p = args.head_dim - s.p0 < TILE_P ? args.head_dim - s.p0 : TILE_P;
+    const int32_t row_len = hb_row_len(args.rows, s.row);
+    if (args.rows.slots[s.row] < 0 || row_len == 0) {
+        return;
+    }
+    const int32_t n_queries = args.chunk_size < TILE_QUERIES ? args.chunk_size : TILE_QUERIES;
+    HB_SHARED_BEGIN;
+    HB_SHARED(float, dt, args.chunk_size);
+    HB_SHARED(float, sum, args.chunk_size + 1);
+    HB_SHARED(float, to_end, args.chunk_size);
+    HB_SHARED(float, x, args.chunk_size * TILE_P);
+    HB_SHARED(float, weight, n_queries * args.chunk_size);
+    HB_SHARED(float, h, s.n_p * args.state_size);
+    s.stride = hb_token_stride(args);
+    s.dt = dt;
+    s.sum = sum;
+    s.to_end = to_end;
+    s.x = x;
+    s.weight = weight;
+    s.h = h;
+    load_start(args, s);
+    for (int32_t t0 = 0; t0 < row_len; t0 += args.chunk_size) {
+        s.first = (int64_t)args.rows.qsl[s.row] + t0;
+        s.len = row_len - t0 < args.chunk_size ? row_len - t0 : args.chunk_size;
+        s.b = hb_b_index(args, s.first, s.head);
+        s.c = s.b + (int64_t)args.n_groups * args.state_size;
+        load_chunk(args, s);
+        scan_chunk(args, s);
+        if (args.after && args.after[s.row] == t0 + s.len) {
+            store_tile(args, s, args.dst[s.row]);
+        }
+        if (t0 + s.len < row_len) {
+            HB_SYNCTHREADS(); /* the next chunk replaces the inputs */
+        }
+    }
+    store_tile(args, s, args.rows.slots[s.row]);
+}
+
+static size_t shared_bytes(const struct hb_k_ssm *args) {
+    const int32_t n_queries = args->chunk_size < TILE_QUERIES ? args->chunk_size : TILE_QUERIES;
+    const int32_t n_p = args->head_dim < TILE_P ? args->head_dim : TILE_P;
+    return 2 * HB_SHARED_BYTES(float, args->chunk_size) + HB_SHARED_BYTES(float, args->chunk_size + 1) +
+           HB_SHARED_BYTES(float, args->chunk_size * TILE_P) + HB_SHARED_BYTES(float, n_queries * args->chunk_size) +
+           HB_SHARED_BYTES(float, n_p * args->state_size);
+}
+
+extern "C" int32_t HB_K(hb_k_ssd_prefill)(const struct hb_k_ssm *args) {
+    const int64_t n_items = (int64_t)args->rows.n_rows * args->n_heads * args->head_dim;
+    if (n_items == 0) {
+        return HB_OK;
+    }
+    if (args->form != HB_FORM_V0) {
+        return HB_LAUNCH(ssd_prefill_chunk_kernel,
+                         HB_GRID(args->rows.n_rows, args->n_heads, hb_blocks_for(args->head_dim, TILE_P)),
+                         SCAN_THREADS, shared_bytes(args), HB_SYNC, args);
+    }
+    if (args->state_size > MAX_STATE) {
+        return HB_K(hb_launch_refused)("ssd_prefill_v0_kernel", "state_size", args->state_size, MAX_STATE);
+    }
+    return HB_LAUNCH(ssd_prefill_v0_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1), HB_FLAT_THREADS, 0,
+                     HB_NO_SYNC, args);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Pure copies: whole state slots, and new keys and values into the cache (ops-attention.md 2). Bit exact. */
+#include "kernels/common.cuh"
+#include "kernels/launchers.cuh"
+
+enum { PIECE_BYTES = 64 }; /* of one thread */
+
+HB_INLINE void move_bytes(uint8_t *to, const uint8_t *from, uint64_t bytes) {
+    for (uint64_t i = 0; i < bytes; i++) {
+        to[i] = from ? from[i] : (uint8_t)0;
+    }
+}
+
+HB_INLINE void move_words(uint32_t *to, const uint32_t *from, uint64_t words) {
+    for (uint64_t i = 0; i < words; i++) {
+        to[i] = from ? from[i] : 0U;
+    }
+}
+
+/* pool [NS1, slot_bytes]. One thread owns 64 bytes of one destination. Pairs with a negative end are skipped. */
+HB_KERNEL(slots_kernel, struct hb_k_slots, args) {
+    const uint64_t pieces = (args.slot_bytes + PIECE_BYTES - 1) / PIECE_BYTES;
+    const uint64_t item = (uint64_t)HB_BLOCK_X * (uint64_t)HB_THREADS + (uint64_t)HB_THREAD;
+    const uint64_t pair = item / pieces;
+    if (pair >= (uint64_t)args.n_pairs || args.dst[pair] < 0 || (args.src && args.src[pair] < 0)) {
+        return;
+    }
+    const uint64_t first = item % pieces * PIECE_BYTES;
+    const uint64_t left = args.slot_bytes - first;
+    const uint64_t bytes = left < PIECE_BYTES ? left : (uint64_t)PIECE_BYTES;
+    uint8_t *pool = (uint8_t *)args.pool;
+    uint8_t *to = pool + (uint64_t)args.dst[pair] * args.slot_bytes + first;
+    const uint8_t *from = args.src ? pool + (uint64_t)args.src[pair] * args.slot_bytes + first : nullptr;
+    if (args.slot_bytes % sizeof(uint32_t) == 0) {
+        move_words((uint32_t *)(void *)to, (const uint32_t *)(const void *)from, bytes / sizeof(uint32_t));
+    } else {
+        move_bytes(to, from, bytes);
+    }
+}
+
+/* k, v [n_tokens, HKV, D] act -> k_buf, v_buf [n_kv, HKV, D] at loc[token]. One thread owns one element of both. */
+HB_KERNEL(kv_write_kernel, struct hb_k_kv_write, args) {
+    const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
+    const int32_t token = (int32_t)(item / args.row_elems);
+    if (token >= args.n_tokens || args.loc[token] < 0) {
+        return;
+    }
+    const int64_t to = (int64_t)args.loc[token] * args.row_elems + item % args.row_elems;
+    hb_copy(args.k_buf, to, args.k, item, args.act_dtype);
+    hb_copy(args.v_buf, to, args.v, item, args.act_dtype);
+}
+
+extern "C" int32_t HB_K(hb_k_slots)(const struct hb_k_slots *args) {
+    if (args->n_pairs == 0 || args->slot_bytes == 0) {
+        return HB_OK;
+    }
+    const int64_t pieces = hb_blocks_for((int64_t)args->slot_bytes, PIECE_BYTES);
+    return HB_LAUNCH(slots_kernel, HB_GRID(hb_blocks_for(pieces * args->n_pairs, HB_FLAT_THREADS), 1, 1),
+                     HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
+}
+
+extern "C" int32_t HB_K(hb_k_kv_write)(const struct hb_k_kv_write *args) {
+    const int64_t n_items = (int64_t)args->n_tokens * args->row_elems;
+    if (n_items == 0) {
+        return HB_OK;
+    }
+    return HB_LAUNCH(kv_write_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1), HB_FLAT_THREADS, 0,
+                     HB_NO_SYNC, args);
+}
