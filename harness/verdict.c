@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 static const struct {

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Everything that needs an NVIDIA GPU, on a machine with gcc and nvcc (no clang, no package manager needed): builds the
+# preset cuda, then the golden check and generated cases on emu and cuda, and the planted defects on both.
+#
+# Usage: scripts/gpu.sh [--deps DIR] [--out DIR] [--smoke] [--valid N] [--broken N]
+#   --deps DIR  folder of the .deb files (or of include/ and lib/) of cJSON, Random123, xxHash, Boost.Context; made by
+#               `scripts/gpu.sh --pack DIR` on a Debian machine; unpacked into .deps/ and checked before the GPU is used
+#   --pack DIR  download those .deb files into DIR and stop
+#   --out DIR   where results go (default: build/cuda/results)
+#   --smoke     build, unit tests of the kernels' table, 20 cases
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+deps=
+out=$root/build/cuda/results
+smoke=
+valid=1500
+broken=500
+while [ $# -gt 0 ]; do
+    case $1 in
+    --deps) deps=$2; shift 2 ;;
+    --out) out=$2; shift 2 ;;
+    --valid) valid=$2; shift 2 ;;
+    --broken) broken=$2; shift 2 ;;
+    --smoke) smoke=1; shift ;;
+    --pack)
+        mkdir -p "$2"
+        (cd "$2" && apt-get download libcjson1 libcjson-dev librandom123-dev libxxhash-dev libboost-context1.74.0)
+        exit 0 ;;
+    *) echo "gpu.sh: unknown option '$1'" >&2; exit 2 ;;
+    esac
+done
+mkdir -p "$out"
+
+# --- libraries, before any GPU time is used ---
+options=()
+if [ -n "$deps" ]; then
+    tree=$root/.deps
+    rm -rf "$tree"
+    mkdir -p "$tree/include" "$tree/lib" "$tree/unpacked"
+    if ls "$deps"/*.deb >/dev/null 2>&1; then
+        for package in "$deps"/*.deb; do
+            dpkg-deb -x "$package" "$tree/unpacked"
+        done
+        cp -a "$tree"/unpacked/usr/include/. "$tree/include/"
+        cp -a "$tree"/unpacked/usr/lib/*/. "$tree/lib/"
+        rm -rf "$tree/unpacked"
+    else
+        cp -a "$deps/include/." "$tree/include/"
+        cp -a "$deps/lib/." "$tree/lib/"
+    fi
+    for file in include/cjson/cJSON.h include/Random123/philox.h include/xxhash.h lib/libcjson.so.1; do
+        [ -e "$tree/$file" ] || { echo "gpu.sh: $deps does not hold $file" >&2; exit 4; }
+    done
+    ls "$tree"/lib/libboost_context.so* >/dev/null 2>&1 || { echo "gpu.sh: $deps does not hold libboost_context" >&2; exit 4; }
+    options+=("-DHB_DEPS_DIR=$tree")
+    export LD_LIBRARY_PATH="$tree/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+fi
+command -v nvcc >/dev/null || export PATH="$PATH:/usr/local/cuda/bin"
+command -v nvcc >/dev/null || { echo "gpu.sh: no nvcc on the PATH" >&2; exit 3; }
+
+say "building preset cuda"
+{
+    cmake --preset cuda -S "$root" -B "$root/build/cuda" -DHB_TESTS=OFF "${options[@]}"
+    cmake --build "$root/build/cuda" -j "$jobs"
+} >"$out/build.log" 2>&1 || { tail -n 40 "$out/build.log"; exit 1; }
+hbfuzz=$root/build/cuda/hbfuzz
+"$hbfuzz" doctor | tee "$out/doctor.txt"
+
+status=0
+if [ -n "$smoke" ]; then
+    "$hbfuzz" run --gen 20 --seed 1 --class valid --backend cuda --compare emu --stats || status=1
+    "$hbfuzz" run --gen 20 --seed 1 --class broken --backend cuda --compare emu || status=1
+    exit $status
+fi
+say "golden tensors on cuda"
+"$hbfuzz" check --backend cuda | tee "$out/check.txt" || status=1
+say "$valid valid cases on emu and cuda"
+"$hbfuzz" run --gen "$valid" --seed 11 --class valid --backend cuda --compare emu --stats | tee "$out/valid.txt" || status=1
+say "$broken broken cases on emu and cuda"
+"$hbfuzz" run --gen "$broken" --seed 12 --class broken --backend cuda --compare emu --stats | tee "$out/broken.txt" || status=1
+say "planted defects: same verdict and fingerprint on both"
+for defect in 1 3 5 6 9; do
+    "$hbfuzz" run --gen 300 --seed 13 --class valid --backend cuda --compare emu --defect $defect --expect-findings |
+        tail -n 4 | tee -a "$out/defects.txt" || status=1
+done
+exit $status
