@@ -125,8 +125,10 @@ static void random_forward(const struct hb_golden_problem *p, struct hb_rng *rng
     int32_t style = hb_rng_below(rng, N_STYLES);
     int32_t kept = 0;
     for (int32_t i = 0; i < n && style == STYLE_DECODE; i++) {
-        chosen[kept] = chosen[i];
-        kept += p->base + pos[chosen[i]] > 0; /* a decode row continues something */
+        const int32_t seq = chosen[i];
+        chosen[i] = chosen[kept];
+        chosen[kept] = seq;
+        kept += p->base + pos[seq] > 0; /* a decode row continues something */
     }
     style = style == STYLE_DECODE && kept == 0 ? STYLE_EXTEND : style;
     n = style == STYLE_DECODE ? kept : n;

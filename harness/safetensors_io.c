@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
  * .safetensors files: reading a whole file, and writing one through a temporary file and rename. */
-#define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
