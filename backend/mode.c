@@ -2,8 +2,7 @@
  * The mode table (forward-batch.md section 1): for each predicate, the set of modes for which it is true. */
 #include "backend/mode.h"
 
-#include <inttypes.h>
-#include <stdio.h>
+#include <stddef.h>
 
 #define M(mode) (1U << HB_MODE_##mode)
 
@@ -51,14 +50,6 @@ int32_t hb_mode_is(int32_t mode, enum hb_mode_predicate predicate) {
 
 const char *hb_mode_name(int32_t mode) {
     return mode < HB_MODE_MIN || mode > HB_MODE_MAX ? NULL : names[mode];
-}
-
-void hb_mode_text(int64_t mode, char *text) {
-    if (mode >= HB_MODE_MIN && mode <= HB_MODE_MAX) {
-        (void)snprintf(text, HB_MODE_TEXT_SIZE, "<ForwardMode.%s: %" PRId64 ">", names[mode], mode);
-    } else {
-        (void)snprintf(text, HB_MODE_TEXT_SIZE, "%" PRId64, mode);
-    }
 }
 
 uint32_t hb_mode_supported_mask(void) {

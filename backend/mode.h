@@ -4,7 +4,6 @@
 #ifndef HB_BACKEND_MODE_H
 #define HB_BACKEND_MODE_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "backend/batch.h"
@@ -43,14 +42,12 @@ enum hb_mode_predicate {
         HB_N_MODE_PREDICATES
 };
 
-enum { HB_MODE_MIN = 1, HB_MODE_MAX = 9, HB_MODE_TEXT_SIZE = 48 };
+enum { HB_MODE_MIN = 1, HB_MODE_MAX = 9 };
 
 /* 1 or 0. */
 int32_t hb_mode_is(int32_t mode, enum hb_mode_predicate predicate);
 /* "EXTEND", ...; null for values without a name. */
 const char *hb_mode_name(int32_t mode);
-/* "<ForwardMode.EXTEND: 1>", or the decimal integer for values without a name; text [HB_MODE_TEXT_SIZE]. */
-void hb_mode_text(int64_t mode, char *text);
 /* Bit m: mode m is supported. */
 uint32_t hb_mode_supported_mask(void);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Names of statuses and the rule table: turns (rule, row, value, limit) into an error record. Knows no condition. */
+ * Names of statuses and the rule table: turns (rule, row, value, limit) into an error record. Knows no condition, and
+ * needs no other file, so that a prediction can link it without the backend. */
 #include "backend/status.h"
 
 #include <inttypes.h>
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/mode.h"
+#include "backend/batch.h"
 
 struct rule {
     const char *name;
@@ -32,6 +33,29 @@ static const int32_t rule_numbers[] = {
 
 enum { N_RULES = sizeof(rule_numbers) / sizeof(rule_numbers[0]), RULE_END = sizeof(rules) / sizeof(rules[0]) };
 
+enum { WORD_SIZE = 48 };
+
+/* Null for values without a name. */
+static const char *mode_name(int64_t mode) {
+    static const char *const names[] = {
+#define HB_MODE_NAME(number, name) [number] = #name,
+        HB_MODES(HB_MODE_NAME)
+#undef HB_MODE_NAME
+    };
+    const int64_t n = (int64_t)(sizeof(names) / sizeof(names[0]));
+    return mode >= 0 && mode < n ? names[mode] : NULL;
+}
+
+/* "<ForwardMode.EXTEND: 1>", or the decimal integer (forward-batch.md section 2). */
+static void mode_text(int64_t mode, char *text) {
+    const char *name = mode_name(mode);
+    if (name != NULL) {
+        (void)snprintf(text, WORD_SIZE, "<ForwardMode.%s: %" PRId64 ">", name, mode);
+    } else {
+        (void)snprintf(text, WORD_SIZE, "%" PRId64, mode);
+    }
+}
+
 static const struct rule *find_rule(int32_t number) {
     if (number < 0 || number >= (int32_t)RULE_END || rules[number].name == NULL) {
         return NULL;
@@ -44,16 +68,16 @@ static const struct rule *find_rule(int32_t number) {
 static void expand(const char *p, const struct hb_error *err, char *text, size_t *used) {
     *used = 0;
     if (strncmp(p, "{v}", 3) == 0) {
-        (void)snprintf(text, HB_MODE_TEXT_SIZE, "%" PRId64, err->value);
+        (void)snprintf(text, WORD_SIZE, "%" PRId64, err->value);
         *used = 3;
     } else if (strncmp(p, "{l}", 3) == 0) {
-        (void)snprintf(text, HB_MODE_TEXT_SIZE, "%" PRId64, err->limit);
+        (void)snprintf(text, WORD_SIZE, "%" PRId64, err->limit);
         *used = 3;
     } else if (strncmp(p, "{r}", 3) == 0) {
-        (void)snprintf(text, HB_MODE_TEXT_SIZE, "%" PRId32, err->row);
+        (void)snprintf(text, WORD_SIZE, "%" PRId32, err->row);
         *used = 3;
     } else if (strncmp(p, "{mode}", 6) == 0) {
-        hb_mode_text(err->value, text);
+        mode_text(err->value, text);
         *used = 6;
     }
 }
@@ -62,7 +86,7 @@ static void format_text(const char *format, struct hb_error *err) {
     size_t n = 0;
     const size_t cap = sizeof(err->text) - 1;
     for (const char *p = format; *p != '\0' && n < cap;) {
-        char word[HB_MODE_TEXT_SIZE];
+        char word[WORD_SIZE];
         size_t used;
         expand(p, err, word, &used);
         if (used == 0) {

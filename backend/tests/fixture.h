@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A small valid configuration, and valid batches of every mode with storage that a test may then break.
+ * Layers: 0 Mamba2, 1 attention, 2 Mamba2. Row r is request 7-r (padding: 0) on slot 2+r; the KV place of position p of
+ * request q is 1 + q*CONTEXT + p. */
+#ifndef HB_BACKEND_TESTS_FIXTURE_H
+#define HB_BACKEND_TESTS_FIXTURE_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "backend/adapter.h"
+#include "backend/validate.h"
+
+enum { REQS = 8, ROWS = 8, TOKENS = 160, CONTEXT = 64, SLOTS = 12, KV = 1 + REQS * CONTEXT, TRACK_SLOT = 10 };
+
+struct fixture {
+    struct hb_config config;
+    struct hb_batch batch;
+    int32_t req[ROWS], seq[ROWS], ext[ROWS], cpu[ROWS], prefix[ROWS], start[ROWS];
+    uint8_t mask[ROWS];
+    int64_t track_indices[ROWS], track_seqlens[ROWS];
+    int32_t loc[TOKENS];
+    int32_t table[REQS * CONTEXT];
+    int32_t req_to_slot[REQS];
+    int32_t slot_kind[SLOTS + 1];
+    int32_t slot_seen[SLOTS + 1];
+    int32_t kv_seen[KV];
+    struct hb_validate_env env;
+};
+
+static inline void fixture_config(struct hb_config *c) {
+    memset(c, 0, sizeof(*c));
+    c->struct_size = sizeof(*c);
+    c->n_layers = 3;
+    c->layer_kind[1] = HB_LAYER_ATTENTION;
+    c->n_heads = 4;
+    c->head_dim = 2;
+    c->state_size = 3;
+    c->n_groups = 2;
+    c->conv_width = 4;
+    c->chunk_size = 4;
+    c->page_size = 1;
+    c->norm_group = 8;
+    c->dt_softplus = 1;
+    c->dt_hi = INFINITY;
+    c->norm_eps = 1e-5F;
+    c->n_q_heads = 2;
+    c->n_kv_heads = 1;
+    c->attn_dim = 4;
+    c->n_slots = SLOTS;
+    c->req_pool_size = REQS;
+    c->max_context = CONTEXT;
+    c->n_kv = KV;
+    c->max_batch = ROWS;
+    c->max_tokens = TOKENS;
+}
+
+static inline void fixture_tables(struct fixture *f) {
+    memset(f, 0, sizeof(*f));
+    fixture_config(&f->config);
+    for (int32_t r = 0; r < ROWS; r++) {
+        f->req_to_slot[7 - r] = 2 + r;
+        f->slot_kind[2 + r] = HB_SLOT_LIVE;
+    }
+    f->slot_kind[0] = HB_SLOT_RESERVED;
+    f->slot_kind[TRACK_SLOT] = HB_SLOT_TRACK;
+    f->slot_kind[TRACK_SLOT + 1] = HB_SLOT_TRACK;
+    for (int32_t i = 0; i < REQS * CONTEXT; i++) {
+        f->table[i] = 1 + i;
+    }
+    f->env = (struct hb_validate_env){.config = &f->config,
+                                      .has_attention = 1,
+                                      .req_to_slot = f->req_to_slot,
+                                      .slot_kind = f->slot_kind,
+                                      .slot_seen = f->slot_seen,
+                                      .kv_seen = f->kv_seen};
+}
+
+/* Rows 0..np-1 extend (prefix[r], len[r]), np..np+nd-1 decode of sequence length seq[r-np], then pad rows and tokens. */
+static inline void fixture_batch(struct fixture *f, int32_t mode, int32_t np, const int32_t *prefix, const int32_t *len,
+                                 int32_t nd, const int32_t *seq, int32_t pad_rows, int32_t pad_tokens) {
+    struct hb_batch *b = &f->batch;
+    int32_t t = 0;
+    memset(b, 0, sizeof(*b));
+    b->struct_size = sizeof(*b);
+    b->forward_mode = mode;
+    b->batch_size = np + nd + pad_rows;
+    b->has_original_batch_size = 1;
+    b->original_batch_size = np + nd;
+    b->n_extend = np;
+    for (int32_t r = 0; r < np + nd; r++) {
+        const int32_t n = r < np ? len[r] : 1;
+        f->req[r] = 7 - r;
+        f->seq[r] = r < np ? prefix[r] + len[r] : seq[r - np];
+        f->start[r] = t;
+        f->ext[r] = n;
+        f->cpu[r] = n;
+        f->prefix[r] = f->seq[r] - n;
+        for (int32_t j = 0; j < n; j++) {
+            f->loc[t++] = f->table[f->req[r] * CONTEXT + f->prefix[r] + j];
+        }
+        b->extend_num_tokens += r < np ? n : 0;
+        f->track_indices[r] = -7;
+        f->track_seqlens[r] = -1;
+    }
+    b->has_extend_num_tokens = mode != 2 && mode != 4;
+    b->n_tokens = t + pad_tokens;
+    b->req_pool_indices = (struct hb_i32s){f->req, b->batch_size};
+    b->seq_lens = (struct hb_i32s){f->seq, b->batch_size};
+    if (mode != 2 && mode != 4) {
+        b->extend_seq_lens = (struct hb_i32s){f->ext, np};
+        b->extend_seq_lens_cpu = (struct hb_i32s){f->cpu, np};
+        b->extend_prefix_lens = (struct hb_i32s){f->prefix, np};
+        b->extend_start_loc = (struct hb_i32s){f->start, np};
+    }
+    b->mamba_track_mask = (struct hb_u8s){f->mask, b->batch_size};
+    b->mamba_track_indices = (struct hb_i64s){f->track_indices, b->batch_size};
+    b->mamba_track_seqlens = (struct hb_i64s){f->track_seqlens, b->batch_size};
+    b->out_cache_loc = (struct hb_i32s){f->loc, b->n_tokens};
+    b->req_to_token = (struct hb_i32s){f->table, REQS * CONTEXT};
+    b->req_to_token_rows = REQS;
+    b->req_to_token_cols = CONTEXT;
+}
+
+static inline void fixture_track(struct fixture *f, int32_t row, int64_t dst, int64_t seqlen) {
+    f->mask[row] = 1;
+    f->track_indices[row] = dst;
+    f->track_seqlens[row] = seqlen;
+}
+
+#endif
