@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Batch rules: each fires on a batch with one fault, is silent on the valid batch, and for any two faults the rule with
+ * the lower number wins. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <limits.h>
+#include <string.h>
+
+#include "backend/tests/fixture.h"
+
+static struct fixture f;
+
+/* Bases: valid batches. E: rows 0,1 extend (prefix 4 and 0, lengths 8 and 3), one padding row, two surplus tokens; row 0
+ * tracked. M: row 0 extend tracked, rows 1,2 decode. D: three decode rows, row 1 tracked. I: idle. */
+enum base { E = 1, D = 2, M = 3, I = 4 };
+
+static void make_base(int32_t base) {
+    static const int32_t prefix[] = {4, 0};
+    static const int32_t len[] = {8, 3};
+    static const int32_t seq[] = {6, 9, 3};
+    fixture_tables(&f);
+    if (base == E) {
+        fixture_batch(&f, HB_MODE_EXTEND, 2, prefix, len, 0, NULL, 1, 2);
+        fixture_track(&f, 0, TRACK_SLOT, 12);
+    } else if (base == M) {
+        fixture_batch(&f, HB_MODE_MIXED, 1, prefix, len, 2, seq, 1, 2);
+        fixture_track(&f, 0, TRACK_SLOT, 12);
+    } else if (base == D) {
+        fixture_batch(&f, HB_MODE_DECODE, 0, NULL, NULL, 3, seq, 1, 2);
+        fixture_track(&f, 1, TRACK_SLOT, 0);
+    } else {
+        fixture_batch(&f, HB_MODE_IDLE, 0, NULL, NULL, 0, NULL, 3, 2);
+        memset(&f.batch.req_pool_indices, 0, sizeof(f.batch.req_pool_indices));
+    }
+}
+
+static int32_t validate(struct hb_error *err) {
+    const struct fixture before = f;
+    hb_error_clear(err);
+    const int32_t status = hb_validate_batch(&f.env, &f.batch, err);
+    assert_memory_equal(&before, &f, sizeof(f)); /* the batch is not written, the scratch is zero again */
+    assert_int_equal(status, err->status);
+    return status;
+}
+
+static int32_t *entry_of(int32_t row, int32_t pos) {
+    return &f.table[f.req[row] * CONTEXT + pos];
+}
+
+struct fault {
+    int32_t base;
+    int32_t rule;
+    int32_t row;
+    int64_t value, limit;
+    void (*apply)(void);
+};
+
+#define FAULT(name, code)                                                                          \
+    static void name(void) {                                                                       \
+        code;                                                                                      \
+    }
+
+FAULT(mode_7, f.batch.forward_mode = 7)
+FAULT(mode_5, f.batch.forward_mode = 5)
+FAULT(req_null, f.batch.req_pool_indices.data = NULL)
+FAULT(seq_null, f.batch.seq_lens.data = NULL)
+FAULT(ext_null, f.batch.extend_seq_lens.data = NULL)
+FAULT(prefix_null, f.batch.extend_prefix_lens.data = NULL)
+FAULT(num_absent, f.batch.has_extend_num_tokens = 0)
+FAULT(track_null, f.batch.mamba_track_indices.data = NULL)
+FAULT(track_len_null, f.batch.mamba_track_seqlens.data = NULL)
+FAULT(loc_null, f.batch.out_cache_loc.data = NULL)
+FAULT(table_null, f.batch.req_to_token.data = NULL)
+FAULT(batch_negative, f.batch.batch_size = INT_MIN)
+FAULT(tokens_negative, f.batch.n_tokens = -1)
+FAULT(n_extend_more, f.batch.n_extend = INT_MAX)
+FAULT(n_extend_less, f.batch.n_extend = 1)
+FAULT(n_extend_negative, f.batch.n_extend = -1)
+FAULT(req_len, f.batch.req_pool_indices.len = 1)
+FAULT(seq_len, f.batch.seq_lens.len = 0)
+FAULT(ext_len, f.batch.extend_seq_lens.len = 1)
+FAULT(cpu_len, f.batch.extend_seq_lens_cpu.len = 0)
+FAULT(cpu_value, f.cpu[0] = 9)
+FAULT(prefix_len, f.batch.extend_prefix_lens.len = 5)
+FAULT(start_len, f.batch.extend_start_loc.len = 0)
+FAULT(start_value, f.start[1] = 7)
+FAULT(start_first, f.start[0] = 1)
+FAULT(num_value, f.batch.extend_num_tokens = 13)
+FAULT(tokens_short, f.batch.n_tokens = 2)
+FAULT(mask_len, f.batch.mamba_track_mask.len = 2)
+FAULT(track_indices_len, f.batch.mamba_track_indices.len = 1)
+FAULT(track_seqlens_len, f.batch.mamba_track_seqlens.len = 1)
+FAULT(loc_len, f.batch.out_cache_loc.len = 3)
+FAULT(table_rows, f.batch.req_to_token_rows = -1)
+FAULT(table_cols, f.batch.req_to_token_cols = CONTEXT + 1)
+FAULT(table_len, f.batch.req_to_token.len = REQS * 10)
+FAULT(batch_capacity, f.config.max_batch = 1)
+FAULT(tokens_capacity, f.config.max_tokens = 2)
+FAULT(original_low, f.batch.original_batch_size = -3)
+FAULT(original_high, f.batch.original_batch_size = 4)
+FAULT(req_range, f.req[1] = REQS)
+FAULT(req_negative, f.req[0] = -1)
+FAULT(req_padding, f.req[f.batch.original_batch_size] = 1)
+FAULT(slot_high, f.req_to_slot[7] = SLOTS + 1)
+FAULT(slot_zero, f.req_to_slot[7] = 0)
+FAULT(slot_negative, f.req_to_slot[7] = -1)
+FAULT(decode_len, f.seq[2] = 0)
+FAULT(extend_zero, f.ext[1] = f.cpu[1] = 0; f.batch.extend_num_tokens = 8)
+FAULT(prefix_negative, f.prefix[0] = INT_MIN)
+FAULT(prefix_sum, f.seq[0] = 13)
+FAULT(mask_padding, f.mask[f.batch.original_batch_size] = 1)
+FAULT(mask_decode, f.mask[2] = 255)
+FAULT(dst_zero, f.track_indices[0] = f.track_indices[1] = 0)
+FAULT(dst_high, f.track_indices[0] = f.track_indices[1] = INT64_MAX)
+FAULT(track_short, f.track_seqlens[0] = 7)
+FAULT(track_long, f.track_seqlens[0] = 13)
+FAULT(loc_zero, f.loc[1] = 0)
+FAULT(loc_high, f.loc[0] = KV)
+FAULT(context, f.config.max_context = f.batch.req_to_token_cols = 4; f.batch.req_to_token.len = 4 * REQS)
+FAULT(entry_new, *entry_of(0, f.seq[0] - 1) = 1)
+FAULT(entry_prefix, *entry_of(0, 0) = 0)
+FAULT(freed, f.slot_kind[3] = HB_SLOT_FREE)
+FAULT(track_freed, f.slot_kind[TRACK_SLOT] = HB_SLOT_FREE)
+FAULT(duplicate, f.req_to_slot[6] = 2)
+FAULT(track_duplicate, f.mask[0] = f.mask[1] = 1; f.track_indices[0] = f.track_indices[1] = TRACK_SLOT;
+      f.track_seqlens[1] = f.seq[1])
+FAULT(loc_duplicate, f.loc[1] = f.loc[0]; *entry_of(f.batch.n_extend ? 0 : 1, f.batch.n_extend ? 5 : 8) = f.loc[0])
+FAULT(not_live, f.slot_kind[2] = HB_SLOT_TREE)
+FAULT(not_live_track, f.slot_kind[2] = HB_SLOT_TRACK)
+FAULT(alias_row, f.track_indices[0] = f.track_indices[1] = 2)
+FAULT(alias_slot, f.slot_kind[TRACK_SLOT] = HB_SLOT_LIVE)
+FAULT(alias_tree, f.slot_kind[TRACK_SLOT] = HB_SLOT_TREE)
+
+static const struct fault faults[] = {
+    {E, HB_RULE_MODE_INVALID, -1, 7, 0, mode_7},
+    {E, HB_RULE_MODE_UNSUPPORTED, -1, 5, 0, mode_5},
+    {D, HB_RULE_REQ_NULL, -1, 0, 4, req_null},
+    {E, HB_RULE_SEQ_LENS_NULL, -1, 0, 3, seq_null},
+    {E, HB_RULE_EXTEND_LENS_NULL, -1, 0, 2, ext_null},
+    {M, HB_RULE_PREFIX_LENS_NULL, -1, 0, 1, prefix_null},
+    {E, HB_RULE_EXTEND_NUM_NULL, -1, 0, 0, num_absent},
+    {D, HB_RULE_TRACK_INDICES_NULL, 1, 0, 0, track_null},
+    {E, HB_RULE_TRACK_INDICES_NULL, 0, 0, 0, track_null},
+    {E, HB_RULE_TRACK_LENS_NULL, 0, 0, 0, track_len_null},
+    {E, HB_RULE_CACHE_LOC_NULL, -1, 0, 13, loc_null},
+    {D, HB_RULE_REQ_TO_TOKEN_NULL, -1, 0, 4, table_null},
+    {I, HB_RULE_BATCH_NEGATIVE, -1, INT_MIN, 0, batch_negative},
+    {D, HB_RULE_BATCH_NEGATIVE, -1, INT_MIN, 0, batch_negative},
+    {E, HB_RULE_TOKENS_NEGATIVE, -1, -1, 0, tokens_negative},
+    {I, HB_RULE_TOKENS_NEGATIVE, -1, -1, 0, tokens_negative},
+    {E, HB_RULE_N_EXTEND_ROWS, -1, INT_MAX, 2, n_extend_more},
+    {E, HB_RULE_N_EXTEND_ROWS, -1, 1, 2, n_extend_less},
+    {M, HB_RULE_N_EXTEND_ROWS, -1, -1, 3, n_extend_negative},
+    {M, HB_RULE_N_EXTEND_ROWS, -1, INT_MAX, 3, n_extend_more},
+    {D, HB_RULE_REQ_LENGTH, -1, 1, 4, req_len},
+    {E, HB_RULE_SEQ_LENS_LENGTH, -1, 0, 3, seq_len},
+    {E, HB_RULE_EXTEND_LENS_LENGTH, -1, 1, 2, ext_len},
+    {E, HB_RULE_EXTEND_CPU_LENGTH, -1, 0, 2, cpu_len},
+    {M, HB_RULE_EXTEND_CPU_VALUE, 0, 9, 8, cpu_value},
+    {E, HB_RULE_PREFIX_LENS_LENGTH, -1, 5, 2, prefix_len},
+    {E, HB_RULE_START_LOC_LENGTH, -1, 0, 2, start_len},
+    {E, HB_RULE_START_LOC_VALUE, 1, 7, 8, start_value},
+    {M, HB_RULE_START_LOC_VALUE, 0, 1, 0, start_first},
+    {E, HB_RULE_EXTEND_NUM_VALUE, -1, 13, 11, num_value},
+    {E, HB_RULE_TOKENS_SHORT, -1, 2, 11, tokens_short},
+    {M, HB_RULE_TOKENS_SHORT, -1, 2, 10, tokens_short},
+    {D, HB_RULE_TOKENS_SHORT, -1, 2, 3, tokens_short},
+    {D, HB_RULE_TRACK_MASK_LENGTH, -1, 2, 4, mask_len},
+    {D, HB_RULE_TRACK_INDICES_LENGTH, -1, 1, 4, track_indices_len},
+    {E, HB_RULE_TRACK_LENS_LENGTH, -1, 1, 3, track_seqlens_len},
+    {E, HB_RULE_CACHE_LOC_LENGTH, -1, 3, 13, loc_len},
+    {E, HB_RULE_REQ_TO_TOKEN_ROWS, -1, -1, REQS, table_rows},
+    {E, HB_RULE_REQ_TO_TOKEN_COLS, -1, CONTEXT + 1, CONTEXT, table_cols},
+    {D, HB_RULE_REQ_TO_TOKEN_COLS, -1, 10, CONTEXT, table_len},
+    {E, HB_RULE_BATCH_CAPACITY, -1, 3, 1, batch_capacity},
+    {I, HB_RULE_BATCH_CAPACITY, -1, 3, 1, batch_capacity},
+    {E, HB_RULE_TOKENS_CAPACITY, -1, 13, 2, tokens_capacity},
+    {D, HB_RULE_ORIGINAL_RANGE, -1, -3, 4, original_low},
+    {I, HB_RULE_ORIGINAL_RANGE, -1, 4, 3, original_high},
+    {M, HB_RULE_REQ_RANGE, 1, REQS, REQS - 1, req_range},
+    {D, HB_RULE_REQ_RANGE, 0, -1, REQS - 1, req_negative},
+    {D, HB_RULE_REQ_PADDING, 3, 1, 0, req_padding},
+    {E, HB_RULE_REQ_PADDING, 2, 1, 0, req_padding},
+    {D, HB_RULE_SLOT_RANGE, 0, SLOTS + 1, SLOTS, slot_high},
+    {E, HB_RULE_SLOT_RANGE, 0, 0, SLOTS, slot_zero},
+    {M, HB_RULE_SLOT_RANGE, 0, -1, SLOTS, slot_negative},
+    {D, HB_RULE_SEQ_LEN_RANGE, 2, 0, 1, decode_len},
+    {M, HB_RULE_SEQ_LEN_RANGE, 2, 0, 1, decode_len},
+    {E, HB_RULE_EXTEND_LEN_RANGE, 1, 0, 1, extend_zero},
+    {E, HB_RULE_PREFIX_RANGE, 0, INT_MIN, 0, prefix_negative},
+    {M, HB_RULE_PREFIX_SUM, 0, 12, 13, prefix_sum},
+    {D, HB_RULE_TRACK_MASK_PADDING, 3, 0, 0, mask_padding},
+    {M, HB_RULE_TRACK_MASK_PADDING, 3, 0, 0, mask_padding},
+    {M, HB_RULE_TRACK_MASK_DECODE, 2, 0, 0, mask_decode},
+    {D, HB_RULE_TRACK_SLOT_RANGE, 1, 0, SLOTS, dst_zero},
+    {E, HB_RULE_TRACK_SLOT_RANGE, 0, INT64_MAX, SLOTS, dst_high},
+    {E, HB_RULE_TRACK_LEN_SHORT, 0, 7, 8, track_short},
+    {M, HB_RULE_TRACK_LEN_LONG, 0, 13, 12, track_long},
+    {E, HB_RULE_CACHE_LOC_RANGE, 1, 0, KV - 1, loc_zero},
+    {D, HB_RULE_CACHE_LOC_RANGE, 0, KV, KV - 1, loc_high},
+    {D, HB_RULE_CONTEXT_RANGE, 0, 6, 4, context},
+    {E, HB_RULE_REQ_TO_TOKEN_NEW, 0, 1, 1 + 7 * CONTEXT + 11, entry_new},
+    {D, HB_RULE_REQ_TO_TOKEN_NEW, 0, 1, 1 + 7 * CONTEXT + 5, entry_new},
+    {D, HB_RULE_REQ_TO_TOKEN_PREFIX, 0, 0, KV - 1, entry_prefix},
+    {M, HB_RULE_REQ_TO_TOKEN_PREFIX, 0, 0, KV - 1, entry_prefix},
+    {M, HB_RULE_SLOT_FREED, 1, 3, 0, freed},
+    {D, HB_RULE_TRACK_SLOT_FREED, 1, TRACK_SLOT, 0, track_freed},
+    {E, HB_RULE_SLOT_DUPLICATE, 1, 2, 0, duplicate},
+    {D, HB_RULE_TRACK_DUPLICATE, 1, TRACK_SLOT, 0, track_duplicate},
+    {E, HB_RULE_CACHE_LOC_DUPLICATE, 1, 1 + 7 * CONTEXT + 4, 0, loc_duplicate},
+    {D, HB_RULE_CACHE_LOC_DUPLICATE, 1, 1 + 7 * CONTEXT + 5, 0, loc_duplicate},
+    {E, HB_RULE_SLOT_NOT_LIVE, 0, 2, 0, not_live},
+    {D, HB_RULE_SLOT_NOT_LIVE, 0, 2, 0, not_live_track},
+    {D, HB_RULE_TRACK_ALIAS_ROW, 1, 2, 0, alias_row},
+    {E, HB_RULE_TRACK_ALIAS_ROW, 0, 2, 0, alias_row},
+    {E, HB_RULE_TRACK_ALIAS_SLOT, 0, TRACK_SLOT, 0, alias_slot},
+    {M, HB_RULE_TRACK_ALIAS_SLOT, 0, TRACK_SLOT, 0, alias_tree},
+};
+
+enum { N_FAULTS = sizeof(faults) / sizeof(faults[0]) };
+
+static void validate_accepts_the_bases(void **state) {
+    (void)state;
+    for (int32_t base = E; base <= I; base++) {
+        struct hb_error err;
+        make_base(base);
+        assert_int_equal(validate(&err), HB_OK);
+        assert_string_equal(err.text, "");
+    }
+}
+
+static void validate_each_rule_fires(void **state) {
+    (void)state;
+    for (size_t i = 0; i < N_FAULTS; i++) {
+        const struct fault *x = &faults[i];
+        struct hb_error err;
+        make_base(x->base);
+        x->apply();
+        (void)validate(&err);
+        if (err.rule != x->rule || err.row != x->row || err.value != x->value || err.limit != x->limit) {
+            fail_msg("fault %zu, rule %d %s: got %d row %d value %lld limit %lld: %s", i, x->rule,
+                     hb_rule_name(x->rule), err.rule, err.row, (long long)err.value, (long long)err.limit, err.text);
+        }
+        assert_int_equal(err.status, hb_rule_status(x->rule));
+    }
+}
+
+static void validate_every_batch_rule_has_a_fault(void **state) {
+    (void)state;
+    const int32_t *numbers;
+    const int n = hb_rule_list(&numbers);
+    for (int i = 0; i < n; i++) {
+        int covered = numbers[i] < 10 || numbers[i] > 132;
+        /* rules of layer calls: test_hybrid.c */
+        covered |= numbers[i] == HB_RULE_NO_METADATA || numbers[i] == HB_RULE_LAYER_TWICE;
+        covered |= numbers[i] == HB_RULE_IO_NULL || numbers[i] == HB_RULE_IO_BYTES;
+        covered |= numbers[i] == HB_RULE_LAYER_RANGE;
+        for (size_t k = 0; k < N_FAULTS && !covered; k++) {
+            covered = faults[k].rule == numbers[i];
+        }
+        if (!covered) {
+            fail_msg("no fault for rule %d", numbers[i]);
+        }
+    }
+}
+
+/* Pairs in which the second fault takes the first one away: {first, second, what is left}. */
+static const int32_t hidden[][4] = {
+    {D, HB_RULE_REQ_NULL, HB_RULE_BATCH_NEGATIVE, HB_RULE_BATCH_NEGATIVE},
+    {D, HB_RULE_REQ_TO_TOKEN_NULL, HB_RULE_BATCH_NEGATIVE, HB_RULE_BATCH_NEGATIVE},
+    {E, HB_RULE_CACHE_LOC_NULL, HB_RULE_TOKENS_NEGATIVE, HB_RULE_TOKENS_NEGATIVE},
+    {D, HB_RULE_TOKENS_SHORT, HB_RULE_ORIGINAL_RANGE, HB_RULE_CACHE_LOC_LENGTH},     /* -3 real rows need no token */
+    {D, HB_RULE_TRACK_SLOT_FREED, HB_RULE_TRACK_ALIAS_ROW, HB_RULE_TRACK_ALIAS_ROW}, /* another destination */
+};
+
+static int32_t rule_of_pair(const struct fault *a, const struct fault *b) {
+    for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++) {
+        if (hidden[i][0] == a->base && hidden[i][1] == a->rule && hidden[i][2] == b->rule) {
+            return hidden[i][3];
+        }
+    }
+    return a->apply == prefix_null && b->apply == n_extend_negative ? b->rule : a->rule;
+}
+
+/* Two faults of one base: the lower number wins. */
+static void validate_lower_rule_wins_in_every_pair(void **state) {
+    (void)state;
+    int n_pairs = 0;
+    for (size_t i = 0; i < N_FAULTS; i++) {
+        for (size_t k = 0; k < N_FAULTS; k++) {
+            const struct fault *a = &faults[i];
+            const struct fault *b = &faults[k];
+            struct hb_error err;
+            if (a->base != b->base || a->rule >= b->rule) {
+                continue;
+            }
+            make_base(a->base);
+            b->apply();
+            a->apply();
+            (void)validate(&err);
+            n_pairs++;
+            if (err.rule != rule_of_pair(a, b)) {
+                fail_msg("rules %d and %d: got %d", a->rule, b->rule, err.rule);
+            }
+        }
+    }
+    assert_true(n_pairs > 1000);
+}
+
+static void validate_modes_by_number(void **state) {
+    (void)state;
+    const int32_t invalid[] = {0, 7, 10, -1, INT_MAX, INT_MIN, 11, 255, 258};
+    struct hb_error err;
+    for (size_t i = 0; i < sizeof(invalid) / sizeof(invalid[0]); i++) {
+        memset(&f.batch, 0xff, sizeof(f.batch)); /* wins over every other fault, wild pointers included */
+        f.batch.forward_mode = invalid[i];
+        hb_error_clear(&err);
+        assert_int_equal(hb_validate_batch(&f.env, &f.batch, &err), HB_ERR_INVALID_MODE);
+        assert_int_equal(err.rule, HB_RULE_MODE_INVALID);
+        assert_true(err.value == invalid[i]);
+        assert_int_equal(strncmp(err.text, "Invalid forward mode: forward_batch.forward_mode=", 49), 0);
+    }
+    for (int32_t mode = 5; mode <= 6; mode++) {
+        f.batch.forward_mode = mode;
+        assert_int_equal(hb_validate_batch(&f.env, &f.batch, NULL), HB_ERR_UNSUPPORTED);
+    }
+    assert_int_equal(hb_validate_batch(&f.env, NULL, NULL), HB_ERR_NULL);
+}
+
+static void validate_extend_family_is_one(void **state) {
+    (void)state;
+    const int32_t modes[] = {HB_MODE_EXTEND, HB_MODE_MIXED, HB_MODE_SPLIT_PREFILL, HB_MODE_DLLM_EXTEND};
+    for (size_t i = 0; i < 4; i++) {
+        struct hb_error err;
+        make_base(E);
+        f.batch.forward_mode = modes[i];
+        assert_int_equal(validate(&err), HB_OK);
+    }
+}
+
+static void validate_idle_reads_no_array(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(I);
+    f.batch.n_extend = -5;
+    f.batch.req_pool_indices = (struct hb_i32s){(const int32_t *)(uintptr_t)8, 77};
+    f.batch.seq_lens = f.batch.req_pool_indices;
+    f.batch.out_cache_loc = f.batch.req_pool_indices;
+    f.batch.req_to_token = f.batch.req_pool_indices;
+    f.batch.mamba_track_mask = (struct hb_u8s){(const uint8_t *)(uintptr_t)8, 77};
+    assert_int_equal(validate(&err), HB_OK);
+}
+
+static void validate_decode_ignores_extend_fields(void **state) {
+    (void)state;
+    struct hb_error err;
+    const struct hb_i32s wild = {(const int32_t *)(uintptr_t)8, 77};
+    make_base(D);
+    f.batch.n_extend = 99;
+    f.batch.has_extend_num_tokens = 1;
+    f.batch.extend_num_tokens = INT64_MIN;
+    f.batch.extend_seq_lens = wild;
+    f.batch.extend_seq_lens_cpu = wild;
+    f.batch.extend_prefix_lens = wild;
+    f.batch.extend_start_loc = wild;
+    f.batch.mamba_track_seqlens = (struct hb_i64s){(const int64_t *)(uintptr_t)8, 77};
+    assert_int_equal(validate(&err), HB_OK);
+}
+
+static void validate_optional_arrays_may_be_absent(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(E);
+    f.mask[0] = 0;
+    memset(&f.batch.extend_seq_lens_cpu, 0, sizeof(struct hb_i32s));
+    memset(&f.batch.extend_start_loc, 0, sizeof(struct hb_i32s));
+    memset(&f.batch.mamba_track_indices, 0, sizeof(struct hb_i64s));
+    memset(&f.batch.mamba_track_seqlens, 0, sizeof(struct hb_i64s));
+    assert_int_equal(validate(&err), HB_OK);
+    f.batch.mamba_track_mask.len = 2;
+    assert_int_equal(validate(&err), HB_ERR_SHAPE);
+    memset(&f.batch.mamba_track_mask, 0, sizeof(struct hb_u8s));
+    assert_int_equal(validate(&err), HB_OK);
+    f.env.has_attention = 0;
+    memset(&f.batch.out_cache_loc, 0, sizeof(struct hb_i32s));
+    memset(&f.batch.req_to_token, 0, sizeof(struct hb_i32s));
+    assert_int_equal(validate(&err), HB_OK);
+}
+
+static void validate_empty_batches(void **state) {
+    (void)state;
+    const int32_t modes[] = {1, 2, 3, 4, 8, 9};
+    for (size_t i = 0; i < 6; i++) {
+        struct hb_error err;
+        fixture_tables(&f);
+        f.batch.forward_mode = modes[i];
+        f.batch.has_extend_num_tokens = 1;
+        assert_int_equal(validate(&err), HB_OK);
+        f.batch.req_pool_indices = (struct hb_i32s){f.req, 2};
+        assert_int_equal(validate(&err), modes[i] == 4 ? HB_OK : HB_ERR_SHAPE);
+    }
+}
+
+static void validate_dummy_calls_share_slot_zero(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(D);
+    f.mask[1] = 0;
+    f.req_to_slot[7] = f.req_to_slot[6] = 0;
+    assert_int_equal(validate(&err), HB_ERR_RANGE);
+    f.batch.is_dummy = 1;
+    assert_int_equal(validate(&err), HB_OK);
+    f.req_to_slot[7] = f.req_to_slot[6] = 3;
+    assert_int_equal(validate(&err), HB_ERR_DUPLICATE);
+    f.req_to_slot[7] = -1;
+    assert_int_equal(validate(&err), HB_ERR_RANGE);
+}
+
+/* Lengths whose 32-bit sums wrap: rows of 2^31-1 tokens sum to what a 32-bit sum would call -2. */
+static void validate_sums_are_wide(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(E);
+    memset(&f.batch.extend_start_loc, 0, sizeof(struct hb_i32s));
+    f.ext[0] = f.ext[1] = f.cpu[0] = f.cpu[1] = INT_MAX;
+    f.batch.extend_num_tokens = -2;
+    assert_int_equal(validate(&err), HB_ERR_SHAPE);
+    assert_int_equal(err.rule, HB_RULE_EXTEND_NUM_VALUE);
+    assert_true(err.limit == 2 * (int64_t)INT_MAX);
+    f.batch.extend_num_tokens = 2 * (int64_t)INT_MAX;
+    (void)validate(&err);
+    assert_int_equal(err.rule, HB_RULE_TOKENS_SHORT);
+    assert_true(err.limit == 2 * (int64_t)INT_MAX);
+}
+
+static void validate_negative_real_rows_are_range(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(E);
+    f.mask[0] = 0;
+    f.batch.original_batch_size = f.batch.n_extend = -5;
+    f.batch.extend_num_tokens = 0;
+    memset(&f.batch.extend_seq_lens, 0, sizeof(struct hb_i32s));
+    memset(&f.batch.extend_seq_lens_cpu, 0, sizeof(struct hb_i32s));
+    memset(&f.batch.extend_prefix_lens, 0, sizeof(struct hb_i32s));
+    memset(&f.batch.extend_start_loc, 0, sizeof(struct hb_i32s));
+    (void)validate(&err);
+    assert_int_equal(err.rule, HB_RULE_ORIGINAL_RANGE);
+    assert_int_equal(err.value, -5);
+}
+
+static void validate_lowest_row_wins(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(D);
+    f.req_to_slot[5] = f.req_to_slot[6] = 99;
+    (void)validate(&err);
+    assert_int_equal(err.row, 1);
+    make_base(D);
+    f.slot_kind[4] = f.slot_kind[3] = HB_SLOT_FREE;
+    (void)validate(&err);
+    assert_int_equal(err.row, 1);
+}
+
+static void validate_limits_are_inclusive(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(E);
+    f.config.max_batch = f.batch.batch_size;
+    f.config.max_tokens = f.batch.n_tokens;
+    assert_int_equal(validate(&err), HB_OK);
+    f.track_seqlens[0] = 8; /* prefix + CC */
+    assert_int_equal(validate(&err), HB_OK);
+    make_base(D);
+    f.config.max_context = f.batch.req_to_token_cols = 64;
+    f.req_to_slot[7] = SLOTS;
+    f.slot_kind[SLOTS] = HB_SLOT_LIVE;
+    assert_int_equal(validate(&err), HB_OK);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(validate_accepts_the_bases),
+        cmocka_unit_test(validate_each_rule_fires),
+        cmocka_unit_test(validate_every_batch_rule_has_a_fault),
+        cmocka_unit_test(validate_lower_rule_wins_in_every_pair),
+        cmocka_unit_test(validate_modes_by_number),
+        cmocka_unit_test(validate_extend_family_is_one),
+        cmocka_unit_test(validate_idle_reads_no_array),
+        cmocka_unit_test(validate_decode_ignores_extend_fields),
+        cmocka_unit_test(validate_optional_arrays_may_be_absent),
+        cmocka_unit_test(validate_empty_batches),
+        cmocka_unit_test(validate_dummy_calls_share_slot_zero),
+        cmocka_unit_test(validate_sums_are_wide),
+        cmocka_unit_test(validate_negative_real_rows_are_range),
+        cmocka_unit_test(validate_lowest_row_wins),
+        cmocka_unit_test(validate_limits_are_inclusive),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
