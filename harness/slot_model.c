@@ -72,7 +72,7 @@ void hb_slot_model_take(struct hb_slot_model *m, int32_t n, int32_t kind, int32_
 }
 
 void hb_slot_model_release(struct hb_slot_model *m, int32_t n, const int32_t *ids) {
-    for (int32_t i = 0; i < n; i++) {
+    for (int32_t i = 0; i < n && m->n_free < m->n_slots; i++) {
         m->kind[ids[i]] = HB_SLOT_FREE;
         m->free_list[m->n_free++] = ids[i];
     }

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The float64 oracle behind the adapter table (contracts.md section 2): a backend whose numbers are the reference and whose
+ * statuses are the prediction. It must pass every check, which tests the harness itself. Construction, buffers, slots and
+ * regions; forwards are in oracle_forward.c. */
+#include "harness/oracle_adapter.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/run.h"
+#include "harness/values.h"
+
+/* More pool memory than this is refused as out of memory. */
+static const uint64_t MOST_BYTES = UINT64_C(1) << 32;
+enum { POISON = 0xff }; /* NaN in both activation types */
+
+int32_t hb_oracle_pass(struct hb_error *dst, const struct hb_error *src) {
+    if (dst != NULL && dst->status == HB_OK) {
+        *dst = *src;
+    }
+    return src->status;
+}
+
+void hb_oracle_widths(const struct hb_config *config, int32_t kind, int64_t width[4]) {
+    int64_t d_inner = (int64_t)config->n_heads * config->head_dim;
+    int64_t query = (int64_t)config->n_q_heads * config->attn_dim;
+    int64_t key = (int64_t)config->n_kv_heads * config->attn_dim;
+    if (kind == HB_LAYER_MAMBA2) {
+        width[0] = width[3] = d_inner;
+        width[1] = d_inner + 2 * (int64_t)config->n_groups * config->state_size;
+        width[2] = config->n_heads;
+    } else {
+        width[0] = width[3] = query;
+        width[1] = width[2] = key;
+    }
+}
+
+uint64_t hb_oracle_slot_bytes(const struct hb_config *config, int32_t part) {
+    int64_t width[4];
+    hb_oracle_widths(config, HB_LAYER_MAMBA2, width);
+    if (part == 0) {
+        return (uint64_t)width[1] * (uint64_t)(config->conv_width - 1) *
+               (uint64_t)hb_dtype_bytes(config->act_dtype);
+    }
+    return (uint64_t)width[0] * (uint64_t)config->state_size * (uint64_t)hb_dtype_bytes(config->state_dtype);
+}
+
+/* Upper bounds that float64 arithmetic with one rounding per output keeps: those of a token recurrence in fp32. */
+static void fill_profile(struct hb_profile *p, int32_t act_dtype) {
+    *p = (struct hb_profile){.u_io = act_dtype == HB_BF16 ? ldexp(1.0, -8) : 0.0,
+                             .io_floor = ldexp(1.0, -126),
+                             .u_acc = ldexp(1.0, -24),
+                             .e_exp = ldexp(1.0, -23),
+                             .sp_rel = ldexp(1.0, -22),
+                             .restart = 1,
+                             .norm_roundings = 1};
+}
+
+static void fill_caps(struct hb_caps *caps) {
+    *caps = (struct hb_caps){.struct_size = sizeof *caps,
+                             .name = "oracle",
+                             .modes = 1U << HB_MODE_EXTEND | 1U << HB_MODE_DECODE | 1U << HB_MODE_MIXED |
+                                      1U << HB_MODE_IDLE | 1U << HB_MODE_SPLIT_PREFILL | 1U << HB_MODE_DLLM_EXTEND,
+                             .layer_kinds = (1U << HB_N_LAYER_KINDS) - 1,
+                             .act_dtypes = (1U << HB_N_FLOAT_DTYPES) - 1,
+                             .state_dtypes = (1U << HB_N_FLOAT_DTYPES) - 1,
+                             .error_level = 2,
+                             .has_regions = 1,
+                             .deterministic = 1,
+                             .batch_invariant = 1,
+                             .exact_guards = 1};
+    for (int form = 0; form < HB_N_FORMS; form++) {
+        for (int path = 0; path < HB_N_PATHS; path++) {
+            for (int32_t dtype = 0; dtype < HB_N_FLOAT_DTYPES; dtype++) {
+                fill_profile(&caps->profile[form][path][dtype], dtype);
+            }
+        }
+    }
+}
+
+static int32_t oracle_describe(void *ctx, struct hb_caps *caps, struct hb_error *err) {
+    (void)ctx;
+    if (caps == NULL) {
+        return hb_fail_text(err, HB_ERR_NULL, "caps is null");
+    }
+    fill_caps(caps);
+    return HB_OK;
+}
+
+/* ---- construction ---- */
+
+static int32_t no_memory(struct hb_error *err, const char *what) {
+    return hb_fail_text(err, HB_ERR_MEMORY, "out of memory: %s", what);
+}
+
+static void oracle_destroy(void *handle) {
+    struct hb_oracle *o = handle;
+    if (o == NULL) {
+        return;
+    }
+    for (int32_t i = 0; i < HB_MAX_LAYERS; i++) {
+        free(o->layer[i].pool[0]);
+        free(o->layer[i].pool[1]);
+        free(o->layer[i].numbers);
+    }
+    hb_ref_state_free(o->state);
+    hb_ref_state_free(o->at);
+    hb_slot_model_destroy(&o->slots);
+    hb_oracle_forward_drop(&o->forward);
+    free(o);
+}
+
+/* Bytes of the two pools of a layer; 0 when they are more than MOST_BYTES. */
+static int pool_bytes(const struct hb_config *c, int32_t kind, uint64_t bytes[2]) {
+    int64_t width[4];
+    hb_oracle_widths(c, kind, width);
+    for (int32_t part = 0; part < 2; part++) {
+        uint64_t factor[3] = {(uint64_t)c->n_kv, (uint64_t)width[1], 1};
+        int32_t dtype = c->act_dtype;
+        if (kind == HB_LAYER_MAMBA2) {
+            factor[0] = (uint64_t)c->n_slots + 1;
+            factor[1] = (uint64_t)(part == 0 ? width[1] : width[0]);
+            factor[2] = (uint64_t)(part == 0 ? c->conv_width - 1 : c->state_size);
+            dtype = part == 0 ? c->act_dtype : c->state_dtype;
+        }
+        bytes[part] = (uint64_t)hb_dtype_bytes(dtype);
+        for (int i = 0; i < 3; i++) {
+            if (factor[i] > MOST_BYTES / bytes[part]) {
+                return 0;
+            }
+            bytes[part] *= factor[i];
+        }
+    }
+    return 1;
+}
+
+/* Copies one parameter array behind the ones before it. */
+static const float *keep(const float *src, int64_t n, float **free_space) {
+    float *at = *free_space;
+    if (src == NULL) {
+        return NULL;
+    }
+    memcpy(at, src, (size_t)n * sizeof *src);
+    *free_space += n;
+    return at;
+}
+
+static int32_t copy_params(const struct hb_config *c, const struct hb_layer_params *p, struct hb_oracle_layer *layer,
+                           struct hb_error *err) {
+    int normed = c->gate_norm == HB_GATE_NORM_AFTER || c->gate_norm == HB_GATE_NORM_BEFORE ||
+                 c->gate_norm == HB_NORM_ONLY;
+    int64_t width[4];
+    hb_oracle_widths(c, HB_LAYER_MAMBA2, width);
+    if (p->conv_weight == NULL || p->a == NULL || (normed && p->norm_weight == NULL)) {
+        return hb_fail_text(err, HB_ERR_NULL, "a parameter that the layer needs is null");
+    }
+    int64_t n = width[1] * (c->conv_width + 1) + 3 * (int64_t)c->n_heads + width[0];
+    float *space = malloc((size_t)n * sizeof *space);
+    if (space == NULL) {
+        return no_memory(err, "parameters");
+    }
+    layer->numbers = space;
+    layer->params.conv_weight = keep(p->conv_weight, width[1] * c->conv_width, &space);
+    layer->params.conv_bias = keep(p->conv_bias, width[1], &space);
+    layer->params.a = keep(p->a, c->n_heads, &space);
+    layer->params.dt_bias = keep(p->dt_bias, c->n_heads, &space);
+    layer->params.d = keep(p->d, c->n_heads, &space);
+    layer->params.norm_weight = keep(p->norm_weight, width[0], &space);
+    return HB_OK;
+}
+
+static int32_t create_layer(struct hb_oracle *o, int32_t i, const struct hb_layer_params *params,
+                            struct hb_error *err) {
+    struct hb_oracle_layer *layer = &o->layer[i];
+    int32_t kind = o->config.layer_kind[i];
+    if (!pool_bytes(&o->config, kind, layer->bytes)) {
+        return no_memory(err, "state pool");
+    }
+    for (int part = 0; part < 2; part++) {
+        layer->pool[part] = calloc(layer->bytes[part], 1);
+        if (layer->pool[part] == NULL) {
+            return no_memory(err, "state pool");
+        }
+    }
+    if (kind != HB_LAYER_MAMBA2) {
+        return HB_OK;
+    }
+    if (params == NULL) {
+        return hb_fail_text(err, HB_ERR_NULL, "layer parameters are null");
+    }
+    if (o->state == NULL) {
+        o->state = hb_ref_state_new(&o->config);
+        o->at = hb_ref_state_new(&o->config);
+        if (o->state == NULL || o->at == NULL) {
+            return no_memory(err, "state");
+        }
+    }
+    return copy_params(&o->config, &params[i], layer, err);
+}
+
+static int32_t oracle_create(void *ctx, const struct hb_config *config, const struct hb_layer_params *params,
+                             void **handle, struct hb_error *err) {
+    struct hb_caps caps;
+    struct hb_error e;
+    (void)ctx;
+    if (config == NULL || handle == NULL) {
+        return hb_fail_text(err, HB_ERR_NULL, "configuration or handle is null");
+    }
+    fill_caps(&caps);
+    hb_expect_create(config, &caps, &e);
+    if (e.status != HB_OK) {
+        return hb_oracle_pass(err, &e);
+    }
+    struct hb_oracle *o = calloc(1, sizeof *o);
+    if (o == NULL) {
+        return no_memory(err, "handle");
+    }
+    o->config = *config;
+    o->caps = caps;
+    int32_t status = hb_slot_model_init(&o->slots, config->n_slots, config->req_pool_size);
+    if (status != HB_OK) {
+        (void)no_memory(err, "slots");
+    }
+    for (int32_t i = 0; i < config->n_layers && status == HB_OK; i++) {
+        status = create_layer(o, i, params, err);
+    }
+    if (status != HB_OK) {
+        oracle_destroy(o);
+        return status;
+    }
+    *handle = o;
+    return HB_OK;
+}
+
+/* ---- buffers: exact-size heap blocks ---- */
+
+static int32_t oracle_buf_alloc(void *handle, uint64_t bytes, struct hb_buf *out, struct hb_error *err) {
+    if (handle == NULL) {
+        return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
+    }
+    void *block = bytes <= MOST_BYTES ? malloc(bytes > 0 ? bytes : 1) : NULL;
+    if (block == NULL) {
+        return no_memory(err, "buffer");
+    }
+    memset(block, POISON, bytes);
+    *out = (struct hb_buf){(uint64_t)(uintptr_t)block, 0, bytes};
+    return HB_OK;
+}
+
+static void oracle_buf_free(void *handle, struct hb_buf buf) {
+    (void)handle;
+    free((void *)(uintptr_t)buf.id); /* NOLINT(performance-no-int-to-ptr) */
+}
+
+/* Start of `bytes` bytes of buf, or null and err filled. */
+static int32_t buf_at(const void *handle, struct hb_buf buf, uint64_t bytes, char **at, struct hb_error *err) {
+    if (handle == NULL) {
+        return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
+    }
+    if (bytes > buf.bytes || (buf.id == 0 && bytes > 0)) {
+        return hb_fail(err, HB_RULE_BUFFER_RANGE, -1, (int64_t)bytes, (int64_t)buf.bytes);
+    }
+    *at = (char *)(uintptr_t)buf.id + buf.offset; /* NOLINT(performance-no-int-to-ptr) */
+    return HB_OK;
+}
+
+static int32_t oracle_buf_write(void *handle, struct hb_buf buf, const void *src, uint64_t bytes,
+                                struct hb_error *err) {
+    char *at = NULL;
+    int32_t status = buf_at(handle, buf, bytes, &at, err);
+    if (status == HB_OK && bytes > 0) {
+        memcpy(at, src, bytes);
+    }
+    return status;
+}
+
+static int32_t oracle_buf_read(void *handle, struct hb_buf buf, void *dst, uint64_t bytes, struct hb_error *err) {
+    char *at = NULL;
+    int32_t status = buf_at(handle, buf, bytes, &at, err);
+    if (status == HB_OK && bytes > 0) {
+        memcpy(dst, at, bytes);
+    }
+    return status;
+}
+
+/* ---- slots ---- */
+
+static int32_t oracle_slot_take(void *handle, int32_t n, int32_t kind, int32_t *ids, struct hb_error *err) {
+    struct hb_oracle *o = handle;
+    struct hb_error e;
+    if (o == NULL) {
+        return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
+    }
+    hb_expect_take(&o->slots, n, kind, &e);
+    if (e.status != HB_OK) {
+        return hb_oracle_pass(err, &e);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        uint64_t slot = (uint64_t)o->slots.free_list[i];
+        for (int32_t l = 0; l < o->config.n_layers; l++) {
+            for (int32_t part = 0; part < 2 && o->config.layer_kind[l] == HB_LAYER_MAMBA2; part++) {
+                uint64_t bytes = hb_oracle_slot_bytes(&o->config, part);
+                memset(o->layer[l].pool[part] + slot * bytes, 0, bytes);
+            }
+        }
+    }
+    hb_slot_model_take(&o->slots, n, kind, ids);
+    return HB_OK;
+}
+
+static int32_t oracle_slot_free(void *handle, int32_t n, const int32_t *ids, struct hb_error *err) {
+    struct hb_oracle *o = handle;
+    struct hb_error e;
+    if (o == NULL) {
+        return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
+    }
+    hb_expect_free(&o->slots, n, ids, &e);
+    if (e.status == HB_OK) {
+        hb_slot_model_release(&o->slots, n, ids);
+    }
+    return hb_oracle_pass(err, &e);
+}
+
+static int32_t oracle_slot_copy(void *handle, int32_t src, int32_t dst, struct hb_error *err) {
+    struct hb_oracle *o = handle;
+    struct hb_error e;
+    if (o == NULL) {
+        return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
+    }
+    hb_expect_copy(&o->slots, src, dst, &e);
+    for (int32_t l = 0; l < o->config.n_layers && e.status == HB_OK; l++) {
+        for (int32_t part = 0; part < 2 && o->config.layer_kind[l] == HB_LAYER_MAMBA2; part++) {
+            uint64_t bytes = hb_oracle_slot_bytes(&o->config, part);
+            unsigned char *pool = o->layer[l].pool[part];
+            memcpy(pool + (uint64_t)dst * bytes, pool + (uint64_t)src * bytes, bytes);
+        }
+    }
+    return hb_oracle_pass(err, &e);
+}
+
+static int32_t oracle_table_set(void *handle, int32_t req, int32_t slot, struct hb_error *err) {
+    struct hb_oracle *o = handle;
+    struct hb_error e;
+    if (o == NULL) {
+        return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
+    }
+    hb_expect_table(&o->slots, req, &e);
+    if (e.status == HB_OK) {
+        o->slots.table[req] = slot;
+    }
+    return hb_oracle_pass(err, &e);
+}
+
+static uint64_t oracle_launches(void *handle) {
+    const struct hb_oracle *o = handle;
+    return o != NULL ? o->launches : 0;
+}
+
+const struct hb_adapter *hb_adapter_oracle(void) {
+    static const struct hb_adapter table = {.struct_size = sizeof table,
+                                            .describe = oracle_describe,
+                                            .create = oracle_create,
+                                            .destroy = oracle_destroy,
+                                            .buf_alloc = oracle_buf_alloc,
+                                            .buf_free = oracle_buf_free,
+                                            .buf_write = oracle_buf_write,
+                                            .buf_read = oracle_buf_read,
+                                            .slot_take = oracle_slot_take,
+                                            .slot_free = oracle_slot_free,
+                                            .slot_copy = oracle_slot_copy,
+                                            .table_set = oracle_table_set,
+                                            .begin = hb_oracle_begin,
+                                            .layer = hb_oracle_layer,
+                                            .finish = hb_oracle_finish,
+                                            .entry = hb_oracle_entry,
+                                            .n_regions = hb_oracle_n_regions,
+                                            .region = hb_oracle_region,
+                                            .region_read = hb_oracle_region_read,
+                                            .region_write = hb_oracle_region_write,
+                                            .launches = oracle_launches};
+    return &table;
+}

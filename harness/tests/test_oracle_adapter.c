@@ -1,0 +1,613 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The float64 oracle behind the adapter table keeps the promises of adapter.h: statuses, purity of errors, free list, state
+ * in and out of slots, tracking, zero-filled padding, and numbers within the bounds of its own profile. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/oracle/oracle.h"
+#include "harness/run.h"
+
+enum { NS = 5, REQS = 4, CONTEXT = 32, N_KV = 40, MOST_TOKENS = 24, DIM = 12, D_INNER = 8, HEADS = 2, N_REGIONS = 7 };
+enum { CONV = 0, TEMPORAL = 1, KEYS = 2, VALUES = 3, TABLE = 4, KIND = 5, FREE_LIST = 6 };
+
+static const struct hb_adapter *table;
+
+/* A backend with one Mamba2 and one attention layer, its parameters, and the arrays of one batch. */
+struct rig {
+    struct hb_config config;
+    struct hb_layer_params params[2];
+    float conv_weight[DIM * 3], conv_bias[DIM], a[HEADS], dt_bias[HEADS], d[HEADS], norm[D_INNER];
+    void *h;
+    struct hb_batch b;
+    int32_t req[4], seq[4], ext[4], prefix[4], loc[MOST_TOKENS], tokens[REQS * CONTEXT];
+    uint8_t mask[4];
+    int64_t track[4], point[4];
+    struct hb_layer_io io[2];
+    float in[2][3][MOST_TOKENS * DIM]; /* what the buffers hold, widened */
+};
+
+static float value(int32_t stream, int64_t i) {
+    uint32_t x = (uint32_t)(i + 1) * 2654435761U + (uint32_t)stream * 40503U;
+    x ^= x >> 15;
+    return (float)((int32_t)(x % 65U) - 32) / 32.0F; /* exact in bf16 */
+}
+
+static void rig_config(struct rig *g, int32_t act, int32_t state) {
+    g->config = (struct hb_config){.struct_size = sizeof g->config,
+                                   .n_layers = 2,
+                                   .layer_kind = {HB_LAYER_MAMBA2, HB_LAYER_ATTENTION},
+                                   .n_heads = HEADS, .head_dim = 4, .state_size = 2, .n_groups = 1,
+                                   .conv_width = 3, .chunk_size = 4, .page_size = 4,
+                                   .act_dtype = act, .state_dtype = state,
+                                   .norm_group = D_INNER, .dt_softplus = 1, .dt_hi = INFINITY, .norm_eps = 1e-5F,
+                                   .n_q_heads = 2, .n_kv_heads = 1, .attn_dim = 4,
+                                   .n_slots = NS, .req_pool_size = REQS, .max_context = CONTEXT,
+                                   .n_kv = N_KV, .max_batch = 4, .max_tokens = MOST_TOKENS};
+    for (int i = 0; i < DIM * 3; i++) {
+        g->conv_weight[i] = value(1, i) * 0.6F;
+    }
+    for (int i = 0; i < DIM; i++) {
+        g->conv_bias[i] = value(2, i) * 0.25F;
+    }
+    for (int i = 0; i < HEADS; i++) {
+        g->a[i] = -0.25F - 0.5F * (float)i;
+        g->dt_bias[i] = value(3, i);
+        g->d[i] = value(4, i);
+    }
+    for (int i = 0; i < D_INNER; i++) {
+        g->norm[i] = 1.0F + 0.25F * value(5, i);
+    }
+    g->params[0] = (struct hb_layer_params){g->conv_weight, g->conv_bias, g->a, g->dt_bias, g->d, g->norm};
+}
+
+static void rig_init(struct rig *g, int32_t act, int32_t state) {
+    int32_t ids[4];
+    struct hb_error e = {0};
+    memset(g, 0, sizeof *g);
+    rig_config(g, act, state);
+    assert_int_equal(table->create(table->ctx, &g->config, g->params, &g->h, &e), HB_OK);
+    assert_int_equal(table->slot_take(g->h, 3, HB_SLOT_LIVE, ids, &e), HB_OK);
+    assert_int_equal(table->slot_take(g->h, 1, HB_SLOT_TRACK, ids + 3, &e), HB_OK);
+    for (int32_t r = 0; r < 3; r++) {
+        assert_int_equal(table->table_set(g->h, r + 1, ids[r], &e), HB_OK);
+    }
+    for (int l = 0; l < 2; l++) {
+        for (int i = 0; i < 4; i++) {
+            struct hb_buf *buf = i < 3 ? &g->io[l].in[i] : &g->io[l].out;
+            g->io[l].struct_size = sizeof g->io[l];
+            assert_int_equal(table->buf_alloc(g->h, (uint64_t)MOST_TOKENS * DIM * 4, buf, &e), HB_OK);
+        }
+    }
+}
+
+static void rig_end(struct rig *g) {
+    for (int l = 0; l < 2; l++) {
+        for (int i = 0; i < 4; i++) {
+            table->buf_free(g->h, i < 3 ? g->io[l].in[i] : g->io[l].out);
+        }
+    }
+    table->destroy(g->h);
+}
+
+static int64_t width_of(int layer, int i) {
+    static const int64_t widths[2][4] = {{D_INNER, DIM, HEADS, D_INNER}, {8, 4, 4, 8}};
+    return widths[layer][i];
+}
+
+/* Starts a batch; rows are added by `row`, tokens are consecutive. */
+static void batch(struct rig *g, int32_t mode) {
+    g->b = (struct hb_batch){.struct_size = sizeof g->b, .forward_mode = mode, .has_extend_num_tokens = 1};
+    memset(g->mask, 0, sizeof g->mask);
+}
+
+/* Request `req` with n new tokens after `prefix`; n == 0: a decode row. Inputs are functions of request and position. */
+static void row(struct rig *g, int32_t req, int32_t prefix, int32_t n) {
+    int32_t r = g->b.batch_size++;
+    int32_t first = g->b.n_tokens;
+    int32_t count = n > 0 ? n : 1;
+    g->req[r] = req;
+    g->seq[r] = prefix + count;
+    if (n > 0) {
+        g->ext[r] = n;
+        g->prefix[r] = prefix;
+        g->b.n_extend++;
+        g->b.extend_num_tokens += n;
+    }
+    for (int32_t p = 0; p < prefix + count; p++) {
+        g->tokens[req * CONTEXT + p] = 1 + (req - 1) * 12 + p % 12;
+    }
+    for (int32_t t = 0; t < count; t++) {
+        g->loc[first + t] = g->tokens[req * CONTEXT + prefix + t];
+        for (int l = 0; l < 2; l++) {
+            for (int i = 0; i < 3; i++) {
+                int64_t w = width_of(l, i);
+                for (int64_t c = 0; c < w; c++) {
+                    g->in[l][i][(first + t) * w + c] = value(10 + l * 3 + i + 100 * req, (prefix + t) * 64 + c);
+                }
+            }
+        }
+    }
+    g->b.n_tokens += count;
+}
+
+static int32_t begin(struct rig *g, int32_t surplus, struct hb_error *e) {
+    int32_t n = g->b.batch_size;
+    int32_t np = g->b.n_extend;
+    g->b.n_tokens += surplus;
+    g->b.req_pool_indices = (struct hb_i32s){g->req, n};
+    g->b.seq_lens = (struct hb_i32s){g->seq, n};
+    g->b.extend_seq_lens = (struct hb_i32s){g->ext, np};
+    g->b.extend_prefix_lens = (struct hb_i32s){g->prefix, np};
+    g->b.mamba_track_mask = (struct hb_u8s){g->mask, n};
+    g->b.mamba_track_indices = (struct hb_i64s){g->track, n};
+    g->b.mamba_track_seqlens = (struct hb_i64s){g->point, n};
+    g->b.out_cache_loc = (struct hb_i32s){g->loc, g->b.n_tokens};
+    g->b.req_to_token = (struct hb_i32s){g->tokens, (int64_t)REQS * CONTEXT};
+    g->b.req_to_token_rows = REQS;
+    g->b.req_to_token_cols = CONTEXT;
+    return table->begin(g->h, &g->b, e);
+}
+
+/* Writes the inputs (surplus tokens stay poison) and runs one layer. */
+static int32_t layer(struct rig *g, int l, float *out, struct hb_error *e) {
+    unsigned char bytes[MOST_TOKENS * DIM * 4];
+    int64_t item = hb_dtype_bytes(g->config.act_dtype);
+    int64_t real = 0;
+    for (int32_t r = 0; r < g->b.batch_size; r++) {
+        real += r < g->b.n_extend ? g->ext[r] : 1;
+    }
+    for (int i = 0; i < 3; i++) {
+        hb_pack(g->config.act_dtype, g->in[l][i], real * width_of(l, i), bytes);
+        assert_int_equal(table->buf_write(g->h, g->io[l].in[i], bytes, (uint64_t)(real * width_of(l, i) * item), e), HB_OK);
+    }
+    int32_t status = table->layer(g->h, l, &g->io[l], e);
+    int64_t n = g->b.n_tokens * width_of(l, 3);
+    assert_int_equal(table->buf_read(g->h, g->io[l].out, bytes, (uint64_t)(n * item), e), HB_OK);
+    if (out != NULL) {
+        hb_unpack(g->config.act_dtype, bytes, n, out);
+    }
+    return status;
+}
+
+/* begin, both layers (outputs of layer 0 and 1 may be null), finish. */
+static void forward(struct rig *g, int32_t surplus, float *out0, float *out1) {
+    struct hb_error e = {0};
+    if (begin(g, surplus, &e) != HB_OK) {
+        fail_msg("%s", e.text);
+    }
+    assert_int_equal(layer(g, 1, out1, &e), HB_OK);
+    assert_int_equal(layer(g, 0, out0, &e), HB_OK);
+    assert_int_equal(table->finish(g->h, &e), HB_OK);
+}
+
+/* All persistent bytes, as one malloc'ed block. */
+static unsigned char *snapshot(const struct rig *g, size_t *size) {
+    struct hb_error e = {0};
+    int32_t n = 0;
+    unsigned char *all = NULL;
+    *size = 0;
+    assert_int_equal(table->n_regions(g->h, &n, &e), HB_OK);
+    assert_int_equal(n, N_REGIONS);
+    for (int32_t i = 0; i < n; i++) {
+        struct hb_region r;
+        assert_int_equal(table->region(g->h, i, &r, &e), HB_OK);
+        unsigned char *grown = realloc(all, *size + r.bytes);
+        assert_non_null(grown);
+        all = grown;
+        assert_int_equal(table->region_read(g->h, i, 0, all + *size, r.bytes, &e), HB_OK);
+        *size += r.bytes;
+    }
+    return all;
+}
+
+static void read_slot(const struct rig *g, int32_t region, int32_t slot, unsigned char *out, uint64_t *bytes) {
+    struct hb_error e = {0};
+    struct hb_region r;
+    assert_int_equal(table->region(g->h, region, &r, &e), HB_OK);
+    *bytes = r.bytes / (uint64_t)r.shape[0];
+    assert_int_equal(table->region_read(g->h, region, (uint64_t)slot * *bytes, out, *bytes, &e), HB_OK);
+}
+
+static int same_slot(const struct rig *g, int32_t region, int32_t a, const struct rig *other, int32_t b) {
+    unsigned char x[512];
+    unsigned char y[512];
+    uint64_t n = 0;
+    read_slot(g, region, a, x, &n);
+    read_slot(other, region, b, y, &n);
+    return memcmp(x, y, n) == 0;
+}
+
+/* ---- tests ---- */
+
+static void it_declares_what_it_is(void **state) {
+    struct hb_caps caps;
+    struct hb_error e = {0};
+    (void)state;
+    assert_int_equal(table->describe(table->ctx, &caps, &e), HB_OK);
+    assert_true(caps.modes == 0x31e && caps.error_level == 2 && caps.has_regions && caps.exact_guards);
+    assert_true(caps.profile[0][0][HB_BF16].u_io > 0.0 && caps.profile[0][0][HB_FP32].u_io == 0.0);
+    assert_int_equal(table->describe(table->ctx, NULL, &e), HB_ERR_NULL);
+}
+
+static void create_refuses_bad_configurations_and_missing_parameters(void **state) {
+    struct rig g;
+    struct hb_error e = {0};
+    void *h = &g;
+    (void)state;
+    rig_config(&g, HB_FP32, HB_FP32);
+    g.params[1] = (struct hb_layer_params){0};
+    g.config.n_groups = 3;
+    assert_int_equal(table->create(table->ctx, &g.config, g.params, &h, &e), HB_ERR_SHAPE);
+    assert_int_equal(e.rule, HB_RULE_CFG_GROUPS);
+    g.config.n_groups = 1;
+    g.params[0].norm_weight = NULL;
+    hb_error_clear(&e);
+    assert_int_equal(table->create(table->ctx, &g.config, g.params, &h, &e), HB_ERR_NULL);
+    g.config.n_heads = 1 << 30;
+    g.config.head_dim = 1 << 30;
+    g.config.norm_group = 1;
+    hb_error_clear(&e);
+    assert_int_equal(table->create(table->ctx, &g.config, g.params, &h, &e), HB_ERR_MEMORY);
+    assert_ptr_equal(h, &g);
+}
+
+static void slots_are_taken_first_in_first_out_and_read_as_zero(void **state) {
+    struct rig g;
+    struct hb_error e = {0};
+    unsigned char bytes[512];
+    uint64_t n = 0;
+    int32_t ids[2];
+    (void)state;
+    rig_init(&g, HB_FP32, HB_FP32);
+    batch(&g, HB_MODE_EXTEND);
+    row(&g, 1, 0, 5);
+    forward(&g, 0, NULL, NULL);
+    read_slot(&g, TEMPORAL, 1, bytes, &n);
+    assert_memory_not_equal(bytes, (unsigned char[512]){0}, n);
+    assert_int_equal(table->slot_free(g.h, 1, (const int32_t[]){1}, &e), HB_OK);
+    read_slot(&g, TEMPORAL, 1, bytes, &n);
+    assert_memory_not_equal(bytes, (unsigned char[512]){0}, n); /* untouched by free */
+    assert_int_equal(table->slot_take(g.h, 2, HB_SLOT_TRACK, ids, &e), HB_OK);
+    assert_true(ids[0] == 5 && ids[1] == 1);
+    for (int32_t region = CONV; region <= TEMPORAL; region++) {
+        read_slot(&g, region, 1, bytes, &n);
+        assert_memory_equal(bytes, (unsigned char[512]){0}, n);
+    }
+    rig_end(&g);
+}
+
+/* Outputs and states against the reference itself, at each type. */
+static void outputs_and_states_lie_within_the_bounds_of_the_profile(void **state) {
+    static const int32_t types[3][2] = {{HB_FP32, HB_FP32}, {HB_BF16, HB_FP32}, {HB_BF16, HB_BF16}};
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        struct rig g;
+        struct hb_caps caps;
+        struct hb_error e = {0};
+        float out[MOST_TOKENS * D_INNER];
+        double want[11 * D_INNER];
+        double bound[11 * D_INNER];
+        float got[D_INNER * 2];
+        unsigned char bytes[512];
+        uint64_t n = 0;
+        rig_init(&g, types[k][0], types[k][1]);
+        assert_int_equal(table->describe(table->ctx, &caps, &e), HB_OK);
+        batch(&g, HB_MODE_EXTEND);
+        row(&g, 2, 0, 11);
+        forward(&g, 0, out, NULL);
+        struct hb_ref_state *s = hb_ref_state_new(&g.config);
+        assert_non_null(s);
+        const struct hb_profile *p = &caps.profile[0][HB_PATH_PREFILL][types[k][0]];
+        assert_int_equal(hb_ref_mamba2(&g.config, g.params, p, HB_PATH_PREFILL, 11, g.in[0][0], g.in[0][1], g.in[0][2],
+                                       s, want, bound, NULL, NULL, 0), 0);
+        for (int i = 0; i < 11 * D_INNER; i++) {
+            assert_true(fabs((double)out[i] - want[i]) <= bound[i]);
+        }
+        read_slot(&g, TEMPORAL, 2, bytes, &n);
+        hb_unpack(types[k][1], bytes, D_INNER * 2, got);
+        for (int i = 0; i < D_INNER * 2; i++) {
+            assert_true(fabs((double)got[i] - s->h[i]) <= hb_ref_state_bound(&g.config, p, s, i, 0));
+        }
+        hb_ref_state_free(s);
+        rig_end(&g);
+    }
+}
+
+static void a_split_request_ends_as_the_whole_one_up_to_rounding(void **state) {
+    struct rig whole;
+    struct rig split;
+    float out[2][MOST_TOKENS * D_INNER];
+    float last[2][MOST_TOKENS * D_INNER];
+    (void)state;
+    rig_init(&whole, HB_FP32, HB_FP32);
+    rig_init(&split, HB_FP32, HB_FP32);
+    batch(&whole, HB_MODE_EXTEND);
+    row(&whole, 1, 0, 8);
+    forward(&whole, 0, out[0], out[1]);
+    batch(&split, HB_MODE_EXTEND);
+    row(&split, 1, 0, 1);
+    forward(&split, 0, NULL, NULL);
+    batch(&split, HB_MODE_MIXED);
+    row(&split, 1, 1, 6);
+    forward(&split, 0, NULL, NULL);
+    batch(&split, HB_MODE_DECODE);
+    row(&split, 1, 7, 0);
+    forward(&split, 0, last[0], last[1]);
+    assert_true(same_slot(&whole, CONV, 1, &split, 1));
+    for (int i = 0; i < D_INNER; i++) {
+        assert_true(fabsf(out[0][7 * D_INNER + i] - last[0][i]) < 1e-4F);
+        assert_true(out[1][7 * D_INNER + i] == last[1][i]); /* the cache is exact */
+    }
+    rig_end(&whole);
+    rig_end(&split);
+}
+
+static void rows_do_not_disturb_each_other_and_surplus_is_zero(void **state) {
+    struct rig g;
+    struct rig alone;
+    float out[2][MOST_TOKENS * D_INNER];
+    float single[2][MOST_TOKENS * D_INNER];
+    (void)state;
+    rig_init(&g, HB_BF16, HB_FP32);
+    rig_init(&alone, HB_BF16, HB_FP32);
+    batch(&g, HB_MODE_EXTEND);
+    row(&g, 1, 0, 4);
+    row(&g, 3, 0, 6);
+    row(&g, 0, 0, 0); /* padding */
+    g.b.n_tokens -= 1;
+    g.b.has_original_batch_size = 1;
+    g.b.original_batch_size = 2;
+    forward(&g, 3, out[0], out[1]);
+    batch(&alone, HB_MODE_EXTEND);
+    row(&alone, 3, 0, 6);
+    forward(&alone, 0, single[0], single[1]);
+    for (int l = 0; l < 2; l++) {
+        assert_memory_equal(out[l] + 4 * D_INNER, single[l], 6 * D_INNER * sizeof(float));
+        for (int i = 10 * D_INNER; i < 13 * D_INNER; i++) {
+            assert_true(out[l][i] == 0.0F && !signbit(out[l][i]));
+        }
+    }
+    assert_true(same_slot(&g, TEMPORAL, 3, &alone, 3) && same_slot(&g, TEMPORAL, 2, &alone, 2));
+    assert_true(same_slot(&g, TEMPORAL, 0, &alone, 0));
+    rig_end(&g);
+    rig_end(&alone);
+}
+
+static void a_row_without_prefix_ignores_the_old_bytes_of_its_slot(void **state) {
+    struct rig g;
+    struct rig dirty;
+    struct hb_error e = {0};
+    unsigned char nan_bytes[512];
+    (void)state;
+    rig_init(&g, HB_FP32, HB_FP32);
+    rig_init(&dirty, HB_FP32, HB_FP32);
+    memset(nan_bytes, 0xff, sizeof nan_bytes);
+    assert_int_equal(table->region_write(dirty.h, CONV, DIM * 2 * 4, nan_bytes, DIM * 2 * 4, &e), HB_OK);
+    assert_int_equal(table->region_write(dirty.h, TEMPORAL, D_INNER * 2 * 4, nan_bytes, D_INNER * 2 * 4, &e), HB_OK);
+    struct rig *both[2] = {&g, &dirty};
+    for (int i = 0; i < 2; i++) {
+        batch(both[i], HB_MODE_EXTEND);
+        row(both[i], 1, 0, 1);
+        forward(both[i], 0, NULL, NULL);
+    }
+    assert_true(same_slot(&g, CONV, 1, &dirty, 1) && same_slot(&g, TEMPORAL, 1, &dirty, 1));
+    batch(&dirty, HB_MODE_EXTEND); /* with a prefix they count */
+    assert_int_equal(table->region_write(dirty.h, TEMPORAL, D_INNER * 2 * 4, nan_bytes, D_INNER * 2 * 4, &e), HB_OK);
+    row(&dirty, 1, 1, 1);
+    row(&g, 1, 1, 1);
+    forward(&dirty, 0, NULL, NULL);
+    assert_false(same_slot(&g, TEMPORAL, 1, &dirty, 1));
+    rig_end(&g);
+    rig_end(&dirty);
+}
+
+static void an_extend_checkpoint_is_the_state_after_its_tokens(void **state) {
+    struct rig g;
+    struct rig shorter;
+    (void)state;
+    rig_init(&g, HB_BF16, HB_BF16);
+    rig_init(&shorter, HB_BF16, HB_BF16);
+    batch(&g, HB_MODE_EXTEND);
+    row(&g, 2, 0, 11);
+    g.mask[0] = 1;
+    g.track[0] = 4;
+    g.point[0] = 10; /* last multiple of 4: 8 */
+    forward(&g, 1, NULL, NULL);
+    batch(&shorter, HB_MODE_EXTEND);
+    row(&shorter, 2, 0, 8);
+    forward(&shorter, 0, NULL, NULL);
+    assert_true(same_slot(&g, CONV, 4, &shorter, 2) && same_slot(&g, TEMPORAL, 4, &shorter, 2));
+    assert_false(same_slot(&g, CONV, 4, &g, 2));
+    rig_end(&g);
+    rig_end(&shorter);
+}
+
+static void a_decode_checkpoint_appears_in_finish(void **state) {
+    struct rig g;
+    struct hb_error e = {0};
+    (void)state;
+    rig_init(&g, HB_FP32, HB_BF16);
+    batch(&g, HB_MODE_EXTEND);
+    row(&g, 1, 0, 3);
+    row(&g, 2, 0, 3);
+    forward(&g, 0, NULL, NULL);
+    batch(&g, HB_MODE_DECODE);
+    row(&g, 1, 3, 0);
+    row(&g, 2, 3, 0);
+    g.mask[1] = 1;
+    g.track[1] = 4;
+    assert_int_equal(begin(&g, 0, &e), HB_OK);
+    assert_int_equal(layer(&g, 0, NULL, &e), HB_OK);
+    assert_int_equal(table->finish(g.h, &e), HB_OK);
+    assert_true(same_slot(&g, CONV, 4, &g, 2) && same_slot(&g, TEMPORAL, 4, &g, 2));
+    assert_false(same_slot(&g, TEMPORAL, 4, &g, 1));
+    assert_int_equal(table->finish(g.h, &e), HB_ERR_STATE);
+    rig_end(&g);
+}
+
+static void errors_change_no_byte_and_keep_the_metadata(void **state) {
+    struct rig g;
+    struct hb_error e = {0};
+    size_t size = 0;
+    (void)state;
+    rig_init(&g, HB_FP32, HB_FP32);
+    batch(&g, HB_MODE_EXTEND);
+    row(&g, 1, 0, 5);
+    assert_int_equal(begin(&g, 0, &e), HB_OK);
+    unsigned char *before = snapshot(&g, &size);
+    struct hb_batch bad = g.b;
+    bad.forward_mode = 7;
+    assert_int_equal(table->begin(g.h, &bad, NULL), HB_ERR_INVALID_MODE);
+    assert_int_equal(table->begin(g.h, NULL, NULL), HB_ERR_NULL);
+    struct hb_layer_io io = g.io[0];
+    io.out.bytes = 5 * D_INNER * 4 - 1;
+    assert_int_equal(table->layer(g.h, 0, &io, NULL), HB_ERR_SHAPE);
+    assert_int_equal(table->layer(g.h, 0, NULL, NULL), HB_ERR_NULL);
+    assert_int_equal(table->layer(g.h, 2, &g.io[0], NULL), HB_ERR_RANGE);
+    assert_int_equal(table->slot_take(g.h, 9, HB_SLOT_LIVE, NULL, NULL), HB_ERR_CAPACITY);
+    assert_int_equal(table->slot_free(g.h, 2, (const int32_t[]){1, 5}, NULL), HB_ERR_FREED);
+    assert_int_equal(table->slot_copy(g.h, 1, 1, NULL), HB_ERR_ALIAS);
+    assert_int_equal(table->table_set(g.h, REQS, 1, NULL), HB_ERR_RANGE);
+    assert_int_equal(table->entry(g.h, HB_ENTRY_CHILD, 0, 1, &g.io[1], NULL), HB_ERR_NOT_IMPLEMENTED);
+    assert_int_equal(table->entry(g.h, HB_ENTRY_WRAPPER, 0, 0, &g.io[0], NULL), HB_ERR_NOT_IMPLEMENTED);
+    assert_int_equal(table->region_write(g.h, CONV, 1, before, DIM * 2 * 4 * (NS + 1), NULL), HB_ERR_RANGE);
+    assert_int_equal(table->region_write(g.h, N_REGIONS, 0, before, 1, NULL), HB_ERR_RANGE);
+    assert_int_equal(table->buf_write(g.h, io.out, before, io.out.bytes + 1, NULL), HB_ERR_RANGE);
+    size_t after_size = 0;
+    unsigned char *after = snapshot(&g, &after_size);
+    assert_int_equal(size, after_size);
+    assert_memory_equal(before, after, size);
+    assert_int_equal(layer(&g, 0, NULL, &e), HB_OK); /* the first begin still stands */
+    assert_int_equal(layer(&g, 0, NULL, &e), HB_ERR_STATE);
+    assert_int_equal(e.rule, HB_RULE_LAYER_TWICE);
+    assert_int_equal(table->launches(g.h), 1);
+    free(before);
+    free(after);
+    rig_end(&g);
+}
+
+static void a_null_handle_is_refused_everywhere(void **state) {
+    struct hb_buf buf = {0};
+    struct hb_region r;
+    int32_t n = 0;
+    (void)state;
+    assert_int_equal(table->buf_alloc(NULL, 1, &buf, NULL), HB_ERR_NULL);
+    assert_int_equal(table->buf_write(NULL, buf, &n, 1, NULL), HB_ERR_NULL);
+    assert_int_equal(table->buf_read(NULL, buf, &n, 1, NULL), HB_ERR_NULL);
+    assert_int_equal(table->slot_take(NULL, 1, 1, &n, NULL), HB_ERR_NULL);
+    assert_int_equal(table->slot_free(NULL, 1, &n, NULL), HB_ERR_NULL);
+    assert_int_equal(table->slot_copy(NULL, 1, 2, NULL), HB_ERR_NULL);
+    assert_int_equal(table->table_set(NULL, 1, 2, NULL), HB_ERR_NULL);
+    assert_int_equal(table->begin(NULL, NULL, NULL), HB_ERR_NULL);
+    assert_int_equal(table->layer(NULL, 0, NULL, NULL), HB_ERR_NULL);
+    assert_int_equal(table->finish(NULL, NULL), HB_ERR_NULL);
+    assert_int_equal(table->entry(NULL, HB_ENTRY_WRAPPER, 0, 0, NULL, NULL), HB_ERR_NULL);
+    assert_int_equal(table->entry(NULL, HB_ENTRY_CHILD, 0, 0, NULL, NULL), HB_ERR_NOT_IMPLEMENTED);
+    assert_int_equal(table->n_regions(NULL, &n, NULL), HB_ERR_NULL);
+    assert_int_equal(table->region(NULL, 0, &r, NULL), HB_ERR_NULL);
+    assert_int_equal(table->region_read(NULL, 0, 0, &n, 1, NULL), HB_ERR_NULL);
+    assert_int_equal(table->region_write(NULL, 0, 0, &n, 1, NULL), HB_ERR_NULL);
+    assert_int_equal(table->launches(NULL), 0);
+    table->buf_free(NULL, buf);
+    table->destroy(NULL);
+}
+
+static void an_idle_forward_zero_fills_and_changes_nothing(void **state) {
+    struct rig g;
+    struct hb_error e = {0};
+    float out[MOST_TOKENS * D_INNER];
+    size_t size = 0;
+    (void)state;
+    rig_init(&g, HB_FP32, HB_FP32);
+    batch(&g, HB_MODE_EXTEND);
+    row(&g, 1, 0, 5);
+    forward(&g, 0, NULL, NULL);
+    unsigned char *before = snapshot(&g, &size);
+    batch(&g, HB_MODE_IDLE);
+    assert_int_equal(begin(&g, 4, &e), HB_OK);
+    for (int32_t l = 0; l < 2; l++) {
+        assert_int_equal(table->entry(g.h, HB_ENTRY_WRAPPER, HB_ENTRY_EXTEND, l, &g.io[l], &e), HB_OK);
+        assert_int_equal(table->buf_read(g.h, g.io[l].out, out, 4 * D_INNER * 4, &e), HB_OK);
+        for (int i = 0; i < 4 * D_INNER; i++) {
+            assert_true(out[i] == 0.0F);
+        }
+    }
+    assert_int_equal(table->finish(g.h, &e), HB_OK);
+    unsigned char *after = snapshot(&g, &size);
+    assert_memory_equal(before, after, size);
+    free(before);
+    free(after);
+    rig_end(&g);
+}
+
+static void regions_have_the_names_and_shapes_of_the_contract(void **state) {
+    static const char *const names[N_REGIONS] = {"conv", "temporal", "kv_k", "kv_v", "req_to_slot", "slot_kind", "free_list"};
+    static const int64_t shapes[N_REGIONS][4] = {{NS + 1, DIM, 2}, {NS + 1, HEADS, 4, 2}, {N_KV, 1, 4}, {N_KV, 1, 4},
+                                                 {REQS}, {NS + 1}, {NS}};
+    struct rig g;
+    struct hb_error e = {0};
+    int32_t words[NS + 1];
+    (void)state;
+    rig_init(&g, HB_BF16, HB_FP32);
+    for (int32_t i = 0; i < N_REGIONS; i++) {
+        struct hb_region r;
+        assert_int_equal(table->region(g.h, i, &r, &e), HB_OK);
+        assert_string_equal(r.name, names[i]);
+        assert_memory_equal(r.shape, shapes[i], sizeof r.shape);
+        assert_int_equal(r.layer, i < 2 ? 0 : i < 4 ? 1 : -1);
+        assert_int_equal(r.dtype, i == TEMPORAL ? HB_FP32 : i >= TABLE ? HB_INT32 : HB_BF16);
+        assert_int_equal(r.kind, i >= TABLE ? HB_REGION_TABLE : HB_REGION_STATE);
+    }
+    assert_int_equal(table->region_read(g.h, KIND, 0, words, sizeof words, &e), HB_OK);
+    assert_memory_equal(words, ((const int32_t[]){HB_SLOT_RESERVED, 1, 1, 1, 2, 0}), sizeof words);
+    assert_int_equal(table->region_read(g.h, TABLE, 0, words, 4 * REQS, &e), HB_OK);
+    assert_memory_equal(words, ((const int32_t[]){0, 1, 2, 3}), 4 * REQS);
+    assert_int_equal(table->region_read(g.h, FREE_LIST, 0, words, 4 * NS, &e), HB_OK);
+    assert_memory_equal(words, ((const int32_t[]){5, 0, 0, 0, 0}), 4 * NS);
+    words[1] = 2; /* a written free list counts as it stands */
+    assert_int_equal(table->region_write(g.h, FREE_LIST, 0, words, 4 * NS, &e), HB_OK);
+    assert_int_equal(table->slot_take(g.h, 2, HB_SLOT_LIVE, words, &e), HB_OK);
+    assert_true(words[0] == 5 && words[1] == 2);
+    rig_end(&g);
+}
+
+static void slot_copy_copies_every_mamba2_layer(void **state) {
+    struct rig g;
+    struct hb_error e = {0};
+    (void)state;
+    rig_init(&g, HB_FP32, HB_FP32);
+    batch(&g, HB_MODE_SPLIT_PREFILL);
+    row(&g, 1, 0, 5);
+    forward(&g, 0, NULL, NULL);
+    assert_false(same_slot(&g, CONV, 1, &g, 3));
+    assert_int_equal(table->slot_copy(g.h, 1, 3, &e), HB_OK);
+    assert_true(same_slot(&g, CONV, 1, &g, 3) && same_slot(&g, TEMPORAL, 1, &g, 3));
+    rig_end(&g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_declares_what_it_is),
+        cmocka_unit_test(create_refuses_bad_configurations_and_missing_parameters),
+        cmocka_unit_test(slots_are_taken_first_in_first_out_and_read_as_zero),
+        cmocka_unit_test(outputs_and_states_lie_within_the_bounds_of_the_profile),
+        cmocka_unit_test(a_split_request_ends_as_the_whole_one_up_to_rounding),
+        cmocka_unit_test(rows_do_not_disturb_each_other_and_surplus_is_zero),
+        cmocka_unit_test(a_row_without_prefix_ignores_the_old_bytes_of_its_slot),
+        cmocka_unit_test(an_extend_checkpoint_is_the_state_after_its_tokens),
+        cmocka_unit_test(a_decode_checkpoint_appears_in_finish),
+        cmocka_unit_test(errors_change_no_byte_and_keep_the_metadata),
+        cmocka_unit_test(a_null_handle_is_refused_everywhere),
+        cmocka_unit_test(an_idle_forward_zero_fills_and_changes_nothing),
+        cmocka_unit_test(regions_have_the_names_and_shapes_of_the_contract),
+        cmocka_unit_test(slot_copy_copies_every_mamba2_layer),
+    };
+    table = hb_adapter_oracle();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
