@@ -18,6 +18,8 @@ struct check {
     void *ctx;
     struct hb_caps caps;
     struct hb_error *err;
+    char *list; /* cases.txt, each line ended by NUL; may be null */
+    size_t list_len;
     int32_t count[3]; /* cases: failed, passed, skipped */
     int32_t n_passed, n_failed; /* runs of the current case */
 };
@@ -34,9 +36,9 @@ static void tell(struct check *k, const struct hb_golden_case_result *result)
     }
 }
 
-/* A case that did not run at all. */
-static void tell_skip(struct check *k, const char *name, const char *before, const char *what, const char *after,
-                      int32_t skipped)
+/* A case that did not run at all, and why. */
+enum { NOT_BUILT, NOT_RUN, NOT_LISTED };
+static void tell_skip(struct check *k, const char *name, const char *op, int32_t why, int32_t skipped)
 {
     struct hb_golden_case_result result = {.skipped = skipped, .act_dtype = -1, .form = -1, .share_foreign = -1.0};
     for (int t = 0; t < HB_N_GOLDEN_TENSORS; t++) {
@@ -45,7 +47,13 @@ static void tell_skip(struct check *k, const char *name, const char *before, con
         }
     }
     (void)snprintf(result.name, sizeof result.name, "%.60s", name);
-    (void)snprintf(result.reason, sizeof result.reason, "%s%.60s%s", before, what, after);
+    if (why == NOT_BUILT) {
+        (void)snprintf(result.reason, sizeof result.reason, "mixer %.40s is not built yet", op);
+    } else {
+        (void)snprintf(result.reason, sizeof result.reason, "%s",
+                       why == NOT_LISTED ? "a case of cases.txt that the manifest does not have"
+                                         : "the backend could run none of its schedules and types");
+    }
     tell(k, &result);
 }
 
@@ -106,17 +114,39 @@ static int32_t run_problem(struct check *k, const struct hb_golden_problem *p)
     return status;
 }
 
-static int32_t run_case(struct check *k, const cJSON *entry)
+/* The next name of cases.txt from *at on; null at the end. Empty lines and lines that begin with # are no names. */
+static const char *next_required(const struct check *k, size_t *at)
 {
-    const char *name = cJSON_GetObjectItemCaseSensitive(entry, "name")->valuestring;
-    const char *op = cJSON_GetObjectItemCaseSensitive(entry, "op")->valuestring;
-    if (hb_golden_op_known(op) == 0) {
-        tell_skip(k, name, "mixer ", op, " is not built yet", 1);
-        k->count[2]++;
-        return HB_OK;
+    while (*at < k->list_len) {
+        const char *line = k->list + *at;
+        *at += strlen(line) + 1;
+        if (line[0] != '\0' && line[0] != '#') {
+            return line;
+        }
     }
-    k->n_passed = 0;
-    k->n_failed = 0;
+    return NULL;
+}
+
+static int is_required(const struct check *k, const char *name)
+{
+    size_t at = 0;
+    const char *required = next_required(k, &at);
+    while (required != NULL && strcmp(required, name) != 0) {
+        required = next_required(k, &at);
+    }
+    return required != NULL;
+}
+
+/* A case without a run that passed or failed; a required one has failed thereby. */
+static void count_skip(struct check *k, const char *name, const char *op, int32_t why)
+{
+    const int required = is_required(k, name);
+    tell_skip(k, name, op, why, !required);
+    k->count[required ? 0 : 2]++;
+}
+
+static int32_t run_rows(struct check *k, const cJSON *entry)
+{
     int32_t status = HB_OK;
     for (int32_t row = 0; row < hb_golden_problem_count(entry) && status == HB_OK; row++) {
         struct hb_golden_problem p;
@@ -126,8 +156,24 @@ static int32_t run_case(struct check *k, const cJSON *entry)
             hb_golden_problem_free(&p);
         }
     }
-    if (status == HB_OK) {
-        k->count[k->n_failed > 0 ? 0 : 1 + (k->n_passed == 0)]++;
+    return status;
+}
+
+static int32_t run_case(struct check *k, const cJSON *entry)
+{
+    const char *name = cJSON_GetObjectItemCaseSensitive(entry, "name")->valuestring;
+    const char *op = cJSON_GetObjectItemCaseSensitive(entry, "op")->valuestring;
+    if (hb_golden_op_known(op) == 0) {
+        count_skip(k, name, op, NOT_BUILT);
+        return HB_OK;
+    }
+    k->n_passed = 0;
+    k->n_failed = 0;
+    const int32_t status = run_rows(k, entry);
+    if (status == HB_OK && k->n_failed + k->n_passed == 0) {
+        count_skip(k, name, op, NOT_RUN);
+    } else if (status == HB_OK) {
+        k->count[k->n_failed == 0]++;
     }
     return status;
 }
@@ -154,51 +200,37 @@ static int32_t run_cases(struct check *k, const cJSON *cases)
 
 /* ---- cases.txt ---- */
 
-/* A name of the list must be a case whose operation is built. */
-static void check_name(struct check *k, const cJSON *cases, const char *name)
-{
-    const cJSON *entry = NULL;
-    int found = 0;
-    cJSON_ArrayForEach(entry, cases)
-    {
-        if (strcmp(cJSON_GetObjectItemCaseSensitive(entry, "name")->valuestring, name) == 0) {
-            found = 1;
-            if (hb_golden_op_known(cJSON_GetObjectItemCaseSensitive(entry, "op")->valuestring) == 1) {
-                return;
-            }
-        }
-    }
-    k->count[0]++;
-    tell_skip(k, name, "case ", name, found ? " of cases.txt cannot run: its mixer is not built" :
-                                              " of cases.txt is not in the manifest", 0);
-}
-
-/* Lines are names; empty lines and lines that begin with # are not. */
-static int32_t check_list(struct check *k, const cJSON *cases)
+static int32_t read_list(struct check *k)
 {
     char path[PATH_CAP];
-    char *text = NULL;
-    size_t len = 0;
     (void)snprintf(path, sizeof path, "%s/cases.txt", k->o->dir);
-    const int32_t status = hb_golden_read_text(path, LIST_LIMIT, &text, &len, NULL);
+    const int32_t status = hb_golden_read_text(path, LIST_LIMIT, &k->list, &k->list_len, NULL);
     if (status == HB_ERR_IO) {
-        return HB_OK; /* no list: nothing is required to be there */
+        return HB_OK; /* no list: no case is required to be there */
     }
     if (status != HB_OK) {
-        return hb_fail_text(k->err, status, "%s: cannot be read, or is larger than %d bytes", path, (int)LIST_LIMIT);
+        return hb_fail_text(k->err, status, "%s: larger than %d bytes", path, (int)LIST_LIMIT);
     }
-    char *rest = text;
-    while (rest != NULL && *rest != '\0') {
-        char *line = rest;
-        const size_t end = strcspn(line, "\r\n");
-        rest = line[end] != '\0' ? line + end + 1 : NULL;
-        line[end] = '\0';
-        if (line[0] != '\0' && line[0] != '#' && is_selected(k, line)) {
-            check_name(k, cases, line);
+    for (size_t i = 0; i < k->list_len; i++) {
+        k->list[i] = k->list[i] == '\n' || k->list[i] == '\r' ? '\0' : k->list[i];
+    }
+    return HB_OK;
+}
+
+/* Required names that the manifest does not have. */
+static void count_missing(struct check *k, const cJSON *cases)
+{
+    size_t at = 0;
+    for (const char *name = next_required(k, &at); name != NULL; name = next_required(k, &at)) {
+        const cJSON *entry = cases->child;
+        while (entry != NULL && strcmp(cJSON_GetObjectItemCaseSensitive(entry, "name")->valuestring, name) != 0) {
+            entry = entry->next;
+        }
+        if (entry == NULL && is_selected(k, name)) {
+            tell_skip(k, name, "", NOT_LISTED, 0);
+            k->count[0]++;
         }
     }
-    free(text);
-    return HB_OK;
 }
 
 int32_t hb_golden_check(const struct hb_adapter *backend, const struct hb_golden_options *o,
@@ -211,8 +243,12 @@ int32_t hb_golden_check(const struct hb_adapter *backend, const struct hb_golden
     int32_t status = backend->describe(backend->ctx, &k.caps, err);
     status = status != HB_OK ? status : hb_golden_manifest(o->dir, &manifest, err);
     const cJSON *cases = cJSON_GetObjectItemCaseSensitive(manifest, "cases");
-    status = status != HB_OK ? status : check_list(&k, cases);
+    status = status != HB_OK ? status : read_list(&k);
     status = status != HB_OK ? status : run_cases(&k, cases);
+    if (status == HB_OK) {
+        count_missing(&k, cases);
+    }
+    free(k.list);
     cJSON_Delete(manifest);
     if (status == HB_OK) {
         *failed = k.count[0];

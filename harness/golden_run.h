@@ -49,7 +49,7 @@ struct hb_golden_run {
 int hb_golden_bind(struct hb_golden_run *r);
 /* One forward; its outputs are in r->widened and its token count in *n_tokens. */
 int hb_golden_forward_run(struct hb_golden_run *r, const struct hb_golden_forward *f, int64_t *n_tokens);
-/* The state of a slot into r->state: conv [dim, W], then temporal [H, P, N]. */
+/* The state of a slot into r->state: conv [dim, W], then temporal [H, P, N]. 0 also for a backend without regions. */
 int hb_golden_read_state(struct hb_golden_run *r, int32_t slot);
 
 /* got [row->n, d_inner] against o_out, q_out and the stored outputs. */
