@@ -219,6 +219,6 @@ int hb_step_has_rows(int32_t kind);
 /* The row of the request pool that a request (0..HB_MAX_REQS-1) uses: a permutation of 1..HB_MAX_REQS by seed. */
 int32_t hb_case_req_index(const struct hb_case *c, int32_t request);
 /* Name of a mode 1..9 into out; returns its length, 0 for other numbers or a short buffer. */
-int hb_mode_name(int32_t mode, char *out, size_t cap);
+int hb_case_mode_name(int32_t mode, char *out, size_t cap);
 
 #endif

@@ -146,7 +146,7 @@ int hb_step_has_rows(int32_t kind) {
     return kind == HB_STEP_FORWARD || kind == HB_STEP_ENTRY;
 }
 
-int hb_mode_name(int32_t mode, char *out, size_t cap) {
+int hb_case_mode_name(int32_t mode, char *out, size_t cap) {
     static const struct {
         int32_t number;
         const char *name;

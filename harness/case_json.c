@@ -77,7 +77,7 @@ static void put_value(struct text *t, const struct hb_case_field *f, int64_t v) 
     const char *name = NULL;
     if (f->names) {
         name = f->names[v - f->lo];
-    } else if (is_mode(f) && hb_mode_name((int32_t)v, mode, sizeof mode) > 0) {
+    } else if (is_mode(f) && hb_case_mode_name((int32_t)v, mode, sizeof mode) > 0) {
         name = mode;
     }
     if (name) {

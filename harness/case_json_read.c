@@ -58,7 +58,7 @@ static int value_of_name(const struct hb_case_field *f, const char *s, int64_t *
     }
     for (int32_t mode = 1; is_mode(f) && mode <= HB_MODE_DLLM_EXTEND; mode++) {
         char name[32];
-        if (hb_mode_name(mode, name, sizeof name) > 0 && strcmp(name, s) == 0) {
+        if (hb_case_mode_name(mode, name, sizeof name) > 0 && strcmp(name, s) == 0) {
             *value = mode;
             return 1;
         }
