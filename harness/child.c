@@ -180,10 +180,19 @@ int hb_child_begin(struct hb_child *child, const struct hb_case *c, uint64_t ind
     return 1;
 }
 
+static void count_per_case(struct hb_worker_page *me, const uint64_t *before, const struct hb_run_stats *now) {
+    const uint64_t counts[HB_N_PER_CASE] = {now->forwards, now->tokens, now->launches};
+    for (int i = 0; i < HB_N_PER_CASE; i++) {
+        uint64_t n = counts[i] - before[i];
+        me->per_case[i][n < HB_PER_CASE_BINS ? n : HB_PER_CASE_BINS - 1]++;
+    }
+}
+
 int hb_child_run(struct hb_child *child, const struct hb_case *c, struct hb_run_stats *stats, struct hb_message *m) {
     struct hb_worker_page *me = child->me;
     me->cases++;
     memset(m, 0, sizeof *m);
+    const uint64_t before[HB_N_PER_CASE] = {stats->forwards, stats->tokens, stats->launches};
     int rc = hb_run_case(child->backend, c, &child->run, &m->verdict, stats);
     uint64_t now = hb_now_ns();
     m->size = sizeof *m;
@@ -193,6 +202,7 @@ int hb_child_run(struct hb_child *child, const struct hb_case *c, struct hb_run_
     m->at_cases = me->cases;
     m->at_ns = now - child->page->begun_ns;
     m->target = c->config.target;
+    count_per_case(me, before, stats);
     __atomic_store_n(&me->started_ns, 0, __ATOMIC_RELEASE);
     if (rc != 0 || m->verdict.kind == HB_VERDICT_ENVIRONMENT) {
         struct hb_error err = {.struct_size = sizeof err};

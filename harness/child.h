@@ -18,7 +18,7 @@ enum {
     HB_MAX_WORKERS = 64,
     HB_MAX_SEEN = 256,
     HB_PATH_CAP = 1024,
-    HB_EXIT_PLAIN_CRASH = 79 /* exit code of the handler for fatal signals in builds without a sanitizer */
+    HB_PER_CASE_BINS = 1024
 };
 
 enum hb_work {
@@ -40,6 +40,9 @@ struct hb_child_options {
     char dump_dir[HB_PATH_CAP]; /* empty: no dump */
 };
 
+/* Counts whose medians over the cases are kept. */
+enum hb_per_case { HB_PER_CASE_FORWARDS, HB_PER_CASE_TOKENS, HB_PER_CASE_LAUNCHES, HB_N_PER_CASE };
+
 /* One worker's part of the page. Written by the child unless noted. */
 struct hb_worker_page {
     uint64_t seed;  /* by the supervisor, before each start */
@@ -53,6 +56,7 @@ struct hb_worker_page {
     uint8_t case_bytes[HB_CASE_MAX_BYTES];
     uint64_t cases; /* executions, those of earlier processes included */
     struct hb_run_stats stats;
+    uint64_t per_case[HB_N_PER_CASE][HB_PER_CASE_BINS]; /* cases by value, the last bin holds larger ones */
 };
 
 struct hb_page {

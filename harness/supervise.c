@@ -310,6 +310,22 @@ static void loop(struct hb_campaign *k, struct hb_error *err) {
     }
 }
 
+static uint64_t median_per_case(const struct hb_campaign *k, int what) {
+    uint64_t n = 0;
+    uint64_t below = 0;
+    for (int bin = 0; bin < 2 * HB_PER_CASE_BINS; bin++) { /* once for the number, once to half of it */
+        for (int32_t i = 0; i < k->n_workers; i++) {
+            uint64_t here = k->page->worker[i].per_case[what][bin % HB_PER_CASE_BINS];
+            n += bin < HB_PER_CASE_BINS ? here : 0;
+            below += bin < HB_PER_CASE_BINS ? 0 : here;
+        }
+        if (bin >= HB_PER_CASE_BINS && 2 * below >= n) {
+            return n ? (uint64_t)(bin - HB_PER_CASE_BINS) : 0;
+        }
+    }
+    return 0;
+}
+
 /* Counts interrupts while a campaign runs; nested campaigns (confirmation) share the count. */
 static void catch_signals(int is_on) {
     static struct sigaction before[3];
@@ -345,6 +361,9 @@ int32_t hb_supervise(const struct hb_supervise *s, struct hb_supervise_result *r
         update_totals(&k);
         for (int32_t i = 0; i < k.n_workers; i++) {
             hb_run_stats_add(&r->stats, &k.page->worker[i].stats);
+        }
+        for (int i = 0; i < HB_N_PER_CASE; i++) {
+            r->median[i] = median_per_case(&k, i);
         }
     }
     r->is_interrupted = interrupts > 0;

@@ -41,10 +41,13 @@ struct hb_supervise_result {
     uint64_t first_cases;
     int32_t is_interrupted;
     struct hb_run_stats stats;
+    uint64_t median[HB_N_PER_CASE]; /* over the cases */
 };
 
 /* HB_OK when the campaign could be carried out, whatever it found; else the reason in err. *r is filled in either case. */
 int32_t hb_supervise(const struct hb_supervise *s, struct hb_supervise_result *r, struct hb_error *err);
+/* How often the user asked to stop (SIGINT, SIGTERM, SIGHUP) during campaigns. */
+int hb_supervise_interrupts(void);
 /* Sets the defaults: one worker, plain, nothing limited, seed 1. */
 void hb_supervise_init(struct hb_supervise *s);
 /* Runs the case of file in a fresh process with the options of child; *m receives its result. */

@@ -37,8 +37,6 @@ struct hb_engine_args {
     char *argv[64];
 };
 
-/* 1 or more after Ctrl-C. */
-int hb_supervise_interrupts(void);
 /* A result that came from a child, or (log not null) one made from a death. */
 void hb_campaign_result(struct hb_campaign *k, struct hb_message *m, const struct hb_log *log);
 /* Worker i died with a running case: writes the case, and reports the result. */

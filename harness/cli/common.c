@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Messages, exit codes, folders, and the set-up shared by the verbs that execute cases. */
+#include "harness/cli/common.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/defects.h"
+#include "hb_build_info.h"
+#include "harness/backends.h"
+#include "harness/cli/option_table.h"
+
+#ifndef HB_VERSION
+#define HB_VERSION "0.1.0"
+#endif
+
+const struct hb_build_info *hb_cli_build(void) {
+#ifdef HB_ASAN
+    static const char sanitizers[] = "address,undefined";
+#else
+    static const char sanitizers[] = "none";
+#endif
+    static const struct hb_build_info info = {HB_VERSION, HB_BUILD_COMMIT, HB_BUILD_COMPILER, HB_BUILD_TYPE,
+                                              sanitizers};
+    return &info;
+}
+
+void hb_cli_complain(const char *format, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    hb_cli_untick();
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "hbfuzz: %s\n", text);
+}
+
+int hb_cli_failed(int32_t status, const struct hb_error *err) {
+    static const struct {
+        int32_t status, code;
+    } codes[] = {{HB_ERR_UNSUPPORTED, HB_EXIT_NOT_HERE}, {HB_ERR_DEVICE, HB_EXIT_NOT_HERE},
+                 {HB_ERR_IO, HB_EXIT_ENVIRONMENT},       {HB_ERR_PARSE, HB_EXIT_ENVIRONMENT},
+                 {HB_ERR_MEMORY, HB_EXIT_ENVIRONMENT}};
+    hb_cli_complain("%s", err->text[0] ? err->text : hb_status_name(status));
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        if (codes[i].status == status) {
+            return codes[i].code;
+        }
+    }
+    return HB_EXIT_INTERNAL;
+}
+
+int hb_cli_self(char *out, size_t cap) {
+    ssize_t n = readlink("/proc/self/exe", out, cap - 1);
+    if (n <= 0 || (size_t)n >= cap - 1) {
+        hb_cli_complain("cannot find the path of this program: %s", strerror(errno));
+        return -1;
+    }
+    out[n] = '\0';
+    return 0;
+}
+
+int32_t hb_cli_make_dir(const char *path, struct hb_error *err) {
+    char text[HB_PATH_CAP];
+    struct stat st;
+    if (strlen(path) + 80 >= sizeof text) { /* room for the names of the files in it */
+        return hb_fail_text(err, HB_ERR_IO, "the path of the folder has %zu characters, the limit is %zu", strlen(path),
+                            sizeof text - 80);
+    }
+    snprintf(text, sizeof text, "%s", path);
+    for (char *p = text + 1; *p; p++) {
+        if (*p == '/') {
+            *p = '\0';
+            (void)mkdir(text, 0777); /* the last one tells */
+            *p = '/';
+        }
+    }
+    if (mkdir(text, 0777) != 0 && errno != EEXIST) {
+        return hb_fail_text(err, HB_ERR_IO, "cannot make the folder %.180s: %s", path, strerror(errno));
+    }
+    if (stat(text, &st) != 0 || !S_ISDIR(st.st_mode)) {
+        return hb_fail_text(err, HB_ERR_IO, "%.200s is not a folder", path);
+    }
+    if (access(text, W_OK) != 0) {
+        return hb_fail_text(err, HB_ERR_IO, "cannot write to the folder %.180s: %s", path, strerror(errno));
+    }
+    return HB_OK;
+}
+
+void hb_cli_gen_options(const struct hb_args *args, struct hb_gen_options *o) {
+    hb_gen_options_init(o);
+    o->target = args->target == HB_TARGET_ANY ? HB_TARGET_FORWARD : args->target;
+    o->size = args->size;
+    o->gen_class = args->gen_class;
+    o->mode = args->mode;
+}
+
+const char *hb_cli_backend_name(int32_t backend) {
+    return hb_names_backend.name(backend);
+}
+
+void hb_cli_record_context(const struct hb_args *args, struct hb_record_context *ctx) {
+    static char device[128];
+    const struct hb_backend_entry *list;
+    (void)hb_backends(&list);
+    snprintf(device, sizeof device, "host");
+    if (list[args->backend].needs_gpu) {
+        (void)hb_gpu_text(device, sizeof device);
+    }
+    ctx->build = hb_cli_build();
+    ctx->verb = hb_verbs[args->verb].name;
+    ctx->backend = hb_cli_backend_name(args->backend);
+    ctx->device = device;
+    ctx->seed = args->seed;
+    ctx->defect = args->defect;
+}
+
+int hb_cli_setup(const struct hb_args *args, char *program, size_t cap, struct hb_supervise *s) {
+    struct hb_error err = {.struct_size = sizeof err};
+    hb_supervise_init(s);
+#ifndef HB_DEFECTS
+    if (args->defect != HB_DEFECT_NONE) {
+        hb_cli_complain("--defect %d: this build has no planted defects (presets defects, asan and cuda have)",
+                        (int)args->defect);
+        return HB_EXIT_NOT_HERE;
+    }
+#endif
+    int32_t status = hb_backend_available(args->backend, &err);
+    if (status == HB_OK && args->compare >= 0) {
+        status = hb_backend_available(args->compare, &err);
+    }
+    if (status != HB_OK) {
+        return hb_cli_failed(status, &err);
+    }
+    if (hb_cli_self(program, cap) != 0) {
+        return HB_EXIT_ENVIRONMENT;
+    }
+    s->program = program;
+    s->is_verbose = args->verbose;
+    s->child.backend = args->backend;
+    s->child.compare = args->compare;
+    s->child.defect = args->defect;
+    s->child.status_only = args->status_only;
+    s->child.check_off = args->off;
+    s->child.seed = args->seed;
+    hb_cli_gen_options(args, &s->child.gen);
+    if (!args->quiet && isatty(2)) {
+        s->tick = hb_cli_tick;
+    }
+    return 0;
+}
+
+void hb_cli_verdict_line(const struct hb_args *args, const struct hb_verdict *v, const struct hb_case *c,
+                         const char *file, char *out, size_t cap) {
+    hb_verdict_line(v, c, file, hb_cli_backend_name(args->backend), out, cap);
+    size_t n = strlen(out);
+    if (hb_verdict_is_finding(v->kind) && args->defect && n < cap) {
+        n += (size_t)snprintf(out + n, cap - n, " --defect %d", (int)args->defect);
+    }
+    if (hb_verdict_is_finding(v->kind) && args->status_only && n < cap) {
+        n += (size_t)snprintf(out + n, cap - n, " --status-only");
+    }
+    for (int i = 0; hb_verdict_is_finding(v->kind) && i < hb_names_check_off.count() && n < cap; i++) {
+        if (args->off & hb_names_check_off.value(i)) {
+            n += (size_t)snprintf(out + n, cap - n, " --off %s", hb_names_check_off.name(i));
+        }
+    }
+}
+
+static int is_ticked;
+
+void hb_cli_tick(void *ctx, uint64_t cases, double seconds, int64_t findings) {
+    (void)ctx;
+    (void)fprintf(stderr, "\r%llu cases, %.0f s, %.0f cases/s, %lld findings ", (unsigned long long)cases, seconds,
+                  seconds > 0 ? (double)cases / seconds : 0.0, (long long)findings);
+    is_ticked = 1;
+}
+
+void hb_cli_untick(void) {
+    if (is_ticked) {
+        (void)fprintf(stderr, "\r%60s\r", "");
+        is_ticked = 0;
+    }
+}

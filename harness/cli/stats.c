@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The figures of a campaign as text. */
+#include "harness/cli/common.h"
+
+enum { LEAST_CASES_TO_JUDGE = 1000 };
+
+static double share(uint64_t part, uint64_t whole) {
+    return whole ? 100.0 * (double)part / (double)whole : 0.0;
+}
+
+static double per_case(uint64_t n, const struct hb_run_stats *s) {
+    return s->cases ? (double)n / (double)s->cases : 0.0;
+}
+
+static void print_phases(const struct hb_supervise_result *r) {
+    const struct hb_run_stats *s = &r->stats;
+    uint64_t sum = 0;
+    for (int32_t i = 0; i <= HB_PHASE_OTHER; i++) {
+        sum += s->time_ns[i];
+    }
+    (void)printf("per case (median): %llu forwards, %llu tokens, %llu kernels\n",
+                 (unsigned long long)r->median[HB_PER_CASE_FORWARDS], (unsigned long long)r->median[HB_PER_CASE_TOKENS],
+                 (unsigned long long)r->median[HB_PER_CASE_LAUNCHES]);
+    (void)printf("per case (mean): %.1f forwards, %.1f tokens, %.1f calls, %.1f kernels, %.0f bytes compared exactly\n",
+                 per_case(s->forwards, s), per_case(s->tokens, s), per_case(s->calls, s), per_case(s->launches, s),
+                 per_case(s->exact_bytes, s));
+    (void)printf("time:");
+    for (int32_t i = 0; i <= HB_PHASE_OTHER; i++) {
+        (void)printf(" %s %.1f %% (%.0f us/case)%s", hb_phase_name(i), share(s->time_ns[i], sum),
+                     per_case(s->time_ns[i], s) * 1e-3, i < HB_PHASE_OTHER ? "," : "\n");
+    }
+}
+
+void hb_cli_print_stats(const struct hb_supervise_result *r, int32_t with_stats) {
+    const struct hb_run_stats *s = &r->stats;
+    if (with_stats && s->cases) {
+        print_phases(r);
+    }
+    for (int32_t op = 0; op < HB_N_OPS; op++) {
+        for (int32_t t = 0; t < HB_N_FLOAT_DTYPES; t++) {
+            if (s->elements[op][t]) {
+                (void)printf("%-12s %s  error/bound median %.3g, largest %.3g; %llu elements, vacuous %.3f %%\n",
+                             hb_op_name(op), hb_dtype_name(t), hb_run_stats_median(s, op, t), s->max_ratio[op][t],
+                             (unsigned long long)s->elements[op][t], share(s->vacuous[op][t], s->elements[op][t]));
+            }
+        }
+    }
+}
+
+int hb_cli_is_vacuous(const struct hb_run_stats *s) {
+    uint64_t elements = 0;
+    uint64_t vacuous = 0;
+    for (int op = 0; op < HB_N_OPS; op++) {
+        for (int t = 0; t < HB_N_FLOAT_DTYPES; t++) {
+            elements += s->elements[op][t];
+            vacuous += s->vacuous[op][t];
+        }
+    }
+    return s->cases >= LEAST_CASES_TO_JUDGE && share(vacuous, elements) > 1.0;
+}

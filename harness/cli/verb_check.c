@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * check: golden tensors of other projects against a backend. The work is done in a process of its own, so that a crash of
+ * the backend is a result like others. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness/backends.h"
+#include "harness/cli/common.h"
+#include "harness/golden.h"
+#include "harness/record.h"
+
+#ifndef HB_SOURCE_DIR
+#define HB_SOURCE_DIR "."
+#endif
+
+static const char child_variable[] = "HBFUZZ_CHECK_CHILD";
+
+static int is_dir(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* The golden set of the source tree, else the one beside the program. */
+static int find_golden(const struct hb_args *args, const char *self, char *out, size_t cap) {
+    const char *slash = strrchr(self, '/');
+    if (args->golden) {
+        snprintf(out, cap, "%s", args->golden);
+        return 0;
+    }
+    snprintf(out, cap, "%s", HB_SOURCE_DIR "/golden");
+    if (is_dir(out)) {
+        return 0;
+    }
+    snprintf(out, cap, "%.*s/golden", slash ? (int)(slash - self) : 0, self);
+    if (is_dir(out)) {
+        return 0;
+    }
+    hb_cli_complain("no golden cases: neither %s/golden nor %s is a folder, name one with --golden DIR", HB_SOURCE_DIR,
+                    out);
+    return -1;
+}
+
+static double largest(const double share[HB_N_GOLDEN_CHECKS]) {
+    double m = -1;
+    for (int i = 0; i < HB_N_GOLDEN_CHECKS; i++) {
+        m = share[i] > m ? share[i] : m;
+    }
+    return m;
+}
+
+static void print_share(const char *name, double v) {
+    if (v >= 0) {
+        (void)printf("  %s %5.3f", name, v);
+    } else {
+        (void)printf("  %s     -", name);
+    }
+}
+
+static void on_result(void *ctx, const struct hb_golden_case_result *r) {
+    static const char *const names[HB_N_GOLDEN_TENSORS] = {"y", "ssm", "conv"};
+    const struct hb_args *args = ctx;
+    if (args->quiet && (r->passed || r->skipped)) {
+        return;
+    }
+    if (r->skipped && !r->schedule[0]) {
+        (void)printf("%-30s skipped: %s\n", r->name, r->reason);
+        return;
+    }
+    (void)printf("%-30s %-8s %-4s %s", r->name, r->schedule, r->form == HB_FORM_V0 ? "v0" : "fast",
+                 hb_dtype_name(r->act_dtype));
+    for (int i = 0; i < HB_N_GOLDEN_TENSORS; i++) {
+        print_share(names[i], largest(r->share[i]));
+    }
+    if (r->passed) {
+        (void)printf("  passed\n");
+    } else {
+        (void)printf("  %s: %s\n", r->skipped ? "skipped" : "FAILED", r->reason);
+    }
+}
+
+static int check_here(const struct hb_args *args, const char *dir) {
+    struct hb_error err = {.struct_size = sizeof err};
+    const struct hb_adapter *backend = NULL;
+    struct hb_golden_options o;
+    int32_t n[3] = {0, 0, 0};
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    int32_t status = hb_backend_open(args->backend, &backend, &err);
+    if (status == HB_OK) {
+        hb_golden_options_init(&o, dir);
+        o.seed = args->seed;
+        o.filter = args->filter;
+        if (!args->quiet) {
+            (void)printf("largest error as a share of its bound, over all comparisons of a run:\n");
+        }
+        status = hb_golden_check(backend, &o, on_result, (void *)(uintptr_t)args, &n[0], &n[1], &n[2], &err);
+    }
+    if (status != HB_OK) {
+        return hb_cli_failed(status, &err);
+    }
+    if (n[0] + n[1] + n[2] == 0) {
+        hb_cli_complain("no golden case was found in %.180s%s%.60s", dir, args->filter ? " for the filter " : "",
+                        args->filter ? args->filter : "");
+        return HB_EXIT_ENVIRONMENT;
+    }
+    (void)printf("check: %d passed, %d failed, %d skipped\n", (int)n[0], (int)n[1], (int)n[2]);
+    return n[1] > 0 ? HB_EXIT_FINDINGS : HB_EXIT_OK;
+}
+
+/* The exit code for the way in which the working process ended. */
+static int exit_code(int status) {
+    static const int ours[] = {HB_EXIT_OK, HB_EXIT_FINDINGS, HB_EXIT_NOT_HERE, HB_EXIT_ENVIRONMENT, HB_EXIT_INTERNAL};
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) {
+        return HB_EXIT_INTERRUPTED;
+    }
+    for (size_t i = 0; WIFEXITED(status) && i < sizeof ours / sizeof ours[0]; i++) {
+        if (WEXITSTATUS(status) == ours[i]) {
+            return ours[i];
+        }
+    }
+    hb_cli_complain("the check ended early with %s %d: a finding of the memory kind",
+                    WIFSIGNALED(status) ? "signal" : "exit code",
+                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    return HB_EXIT_FINDINGS;
+}
+
+/* Runs this program again with the same options; stdout and stderr are inherited. */
+static int check_in_child(const struct hb_args *args, const char *self, const char *dir) {
+    char seed[32];
+    char *argv[16];
+    int n = 0;
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)args->seed);
+    const char *words[] = {self, "check", "--backend", hb_cli_backend_name(args->backend), "--seed", seed, "--golden",
+                           dir, args->quiet ? "--quiet" : NULL, args->filter ? "--filter" : NULL, args->filter};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (words[i]) {
+            argv[n++] = (char *)(uintptr_t)words[i];
+        }
+    }
+    argv[n] = NULL;
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    if (pid < 0) {
+        hb_cli_complain("cannot start a child process: %s", strerror(errno));
+        return HB_EXIT_ENVIRONMENT;
+    }
+    if (pid == 0) {
+        const char *sanitizer = getenv("ASAN_OPTIONS");
+        char text[1024];
+        snprintf(text, sizeof text, "exitcode=77%s%s", sanitizer ? ":" : "", sanitizer ? sanitizer : "");
+        (void)setenv("ASAN_OPTIONS", text, 1);
+        (void)setenv(child_variable, "1", 1);
+        (void)execv(self, argv);
+        _exit(HB_EXIT_INTERNAL);
+    }
+    int status = 0;
+    (void)signal(SIGINT, SIG_IGN); /* the child ends by it, and this process tells how */
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return exit_code(status);
+}
+
+int hb_verb_check(const struct hb_args *args) {
+    char self[HB_PATH_CAP];
+    char dir[HB_PATH_CAP];
+    struct hb_error err = {.struct_size = sizeof err};
+    int32_t status = hb_backend_available(args->backend, &err);
+    if (status != HB_OK) {
+        return hb_cli_failed(status, &err);
+    }
+    if (hb_cli_self(self, sizeof self) != 0 || find_golden(args, self, dir, sizeof dir) != 0) {
+        return HB_EXIT_ENVIRONMENT;
+    }
+    return getenv(child_variable) ? check_here(args, dir) : check_in_child(args, self, dir);
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * fuzz: a campaign on one target. The last line of its output is "<target>: <n> cases, <r> cases/s, <k> findings". */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/cli/common.h"
+
+static const double default_seconds = 60;
+
+struct campaign {
+    const struct hb_args *args;
+    struct hb_record_context record;
+    FILE *records;
+};
+
+static void write_record(FILE *f, char *line) {
+    if (line) {
+        (void)fprintf(f, "%s\n", line);
+        (void)fflush(f);
+    }
+    free(line);
+}
+
+static void on_finding(void *ctx, const struct hb_finding *f) {
+    struct campaign *k = ctx;
+    const struct hb_message *m = f->message;
+    struct hb_case c;
+    char line[2048];
+    char confirmed[32] = "";
+    hb_case_init(&c);
+    if (m->file[0]) {
+        (void)hb_case_load(m->file, &c, NULL);
+    }
+    if (f->tries > 0) {
+        snprintf(confirmed, sizeof confirmed, "%d of %d", (int)f->same, (int)f->tries);
+    }
+    hb_cli_untick();
+    hb_cli_verdict_line(k->args, &m->verdict, &c, m->file, line, sizeof line);
+    (void)printf("%s%s%s\n", line, f->tries > 0 && f->same < f->tries ? " | unstable: same verdict in " : "",
+                 f->tries > 0 && f->same < f->tries ? confirmed : "");
+    (void)fflush(stdout);
+    write_record(k->records, hb_record_result(&k->record, m, &c, f->tries > 0 && f->same == f->tries ? "yes" : confirmed));
+}
+
+/* Which program runs the cases: 0 and *engine (null for the plain loop), or an exit code. */
+static int pick_engine(const struct hb_args *args, const char *self, int32_t target, char *path, size_t cap,
+                       const char **engine) {
+    snprintf(path, cap, "%s-%s", self, hb_target_name(target));
+    int is_there = access(path, X_OK) == 0;
+    if (args->engine == HB_ENGINE_LIBFUZZER && !is_there) {
+        hb_cli_complain("--engine libfuzzer: %s does not exist, the preset fuzz builds it", path);
+        return HB_EXIT_NOT_HERE;
+    }
+    *engine = is_there && args->engine != HB_ENGINE_PLAIN ? path : NULL;
+    if (!*engine && args->n_rest > 0) {
+        hb_cli_complain("'-- %s': the plain engine takes no arguments", args->rest[0]);
+        return HB_EXIT_USAGE;
+    }
+    if (!*engine && args->corpus) {
+        hb_cli_complain("--corpus %s: the plain engine keeps no corpus", args->corpus);
+        return HB_EXIT_USAGE;
+    }
+    return 0;
+}
+
+static int32_t open_records(const char *dir, FILE **out, struct hb_error *err) {
+    char path[HB_PATH_CAP + 32];
+    snprintf(path, sizeof path, "%s/records.jsonl", dir);
+    *out = fopen(path, "ae");
+    return *out ? HB_OK : hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", path, strerror(errno));
+}
+
+static int report(const struct campaign *k, int32_t target, const struct hb_supervise_result *r) {
+    int is_vacuous = hb_cli_is_vacuous(&r->stats);
+    hb_cli_untick();
+    write_record(k->records, hb_record_summary(&k->record, r));
+    hb_cli_print_stats(r, k->args->stats);
+    if (r->first_seconds >= 0) {
+        (void)printf("first finding after %.2f s, %llu cases\n", r->first_seconds, (unsigned long long)r->first_cases);
+    }
+    if (is_vacuous) {
+        (void)printf("error of the generator: more than 1 %% of the bounds are larger than the values they bound\n");
+    }
+    uint64_t skipped = r->stats.verdicts[HB_VERDICT_SKIP];
+    int is_all_skipped = r->cases > 0 && skipped >= r->cases;
+    if (skipped) {
+        (void)printf("%llu cases skipped: the backend lacks something they need\n", (unsigned long long)skipped);
+    }
+    (void)printf("%s: %llu cases, %.0f cases/s, %lld findings\n", hb_target_name(target), (unsigned long long)r->cases,
+                 r->seconds > 0 ? (double)r->cases / r->seconds : 0.0, (long long)r->findings);
+    (void)fflush(stdout);
+    if (r->is_interrupted) {
+        return HB_EXIT_INTERRUPTED;
+    }
+    if (r->findings > 0 || is_vacuous) {
+        return HB_EXIT_FINDINGS;
+    }
+    return is_all_skipped ? HB_EXIT_NOT_HERE : HB_EXIT_OK;
+}
+
+static int run_campaign(struct campaign *k, struct hb_supervise *s, int32_t target) {
+    const struct hb_args *args = k->args;
+    const char *dir = args->out ? args->out : "findings";
+    struct hb_error err = {.struct_size = sizeof err};
+    struct hb_supervise_result *r = calloc(1, sizeof *r);
+    int32_t status = r ? hb_cli_make_dir(dir, &err) : hb_fail_text(&err, HB_ERR_MEMORY, "out of memory");
+    if (status == HB_OK && args->corpus) {
+        status = hb_cli_make_dir(args->corpus, &err);
+    }
+    if (status == HB_OK) {
+        status = open_records(dir, &k->records, &err);
+    }
+    if (status != HB_OK) {
+        free(r);
+        return hb_cli_failed(status, &err);
+    }
+    snprintf(s->child.out_dir, sizeof s->child.out_dir, "%s", dir);
+    s->child.work = HB_WORK_FUZZ;
+    s->child.target = target;
+    s->child.gen.target = target;
+    s->child.limit = args->count;
+    s->seconds = args->time > 0 ? args->time : args->count ? 0 : default_seconds;
+    s->workers = args->jobs;
+    s->stop_at_first = args->stop_at_first;
+    s->corpus_dir = args->corpus;
+    s->engine_args = args->rest;
+    s->n_engine_args = args->n_rest;
+    s->ctx = k;
+    s->finding = on_finding;
+    status = hb_supervise(s, r, &err);
+    int rc = status == HB_OK || r->cases > 0 ? report(k, target, r) : HB_EXIT_OK;
+    if (status != HB_OK) {
+        rc = hb_cli_failed(status, &err);
+    }
+    (void)fclose(k->records);
+    free(r);
+    return rc;
+}
+
+int hb_verb_fuzz(const struct hb_args *args) {
+    char program[HB_PATH_CAP];
+    char engine[HB_PATH_CAP + 32];
+    struct hb_supervise *s = calloc(1, sizeof *s);
+    struct campaign k = {.args = args};
+    if (!s) {
+        hb_cli_complain("out of memory");
+        return HB_EXIT_ENVIRONMENT;
+    }
+    int32_t target = hb_names_find(&hb_names_target, args->paths[0]);
+    int rc = 0;
+    if (target < 0) {
+        char hint[400];
+        hb_suggest(args->paths[0], hb_names_target.count(), hb_names_target.name, hint, sizeof hint);
+        hb_cli_complain("unknown target '%.200s'%s", args->paths[0], hint);
+        rc = HB_EXIT_USAGE;
+    }
+    if (rc == 0) {
+        rc = hb_cli_setup(args, program, sizeof program, s);
+    }
+    if (rc == 0) {
+        rc = pick_engine(args, program, target, engine, sizeof engine, &s->engine);
+    }
+    if (rc == 0) {
+        hb_cli_record_context(args, &k.record);
+        rc = run_campaign(&k, s, target);
+    }
+    free(s);
+    return rc;
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * run: cases from files, or generated ones, once each. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/cli/common.h"
+#include "harness/cli/files.h"
+
+struct run {
+    const struct hb_args *args;
+    const struct hb_supervise *s;
+    struct hb_record_context record;
+    FILE *records; /* null: none */
+    FILE *text;    /* null: none */
+    uint64_t n_passed, n_skipped;
+};
+
+static void case_of(const struct run *k, const struct hb_message *m, struct hb_case *c) {
+    if (k->s->child.work == HB_WORK_GEN) {
+        hb_gen_case(&k->s->child.gen, k->s->child.seed, m->index, c);
+    } else if (hb_case_load(m->file, c, NULL) != HB_OK) {
+        hb_case_init(c);
+    }
+}
+
+static void on_result(void *ctx, const struct hb_message *m) {
+    struct run *k = ctx;
+    const struct hb_verdict *v = &m->verdict;
+    struct hb_case c;
+    k->n_passed += v->kind == HB_VERDICT_PASS;
+    k->n_skipped += v->kind == HB_VERDICT_SKIP;
+    int is_shown = v->kind != HB_VERDICT_PASS || k->args->verbose;
+    if (!k->records && !is_shown) {
+        return;
+    }
+    case_of(k, m, &c);
+    if (k->records) {
+        char *line = hb_record_result(&k->record, m, &c, "");
+        (void)fprintf(k->records, "%s\n", line ? line : "{}");
+        free(line);
+    }
+    if (k->text && is_shown) {
+        char line[2048];
+        hb_cli_untick();
+        hb_cli_verdict_line(k->args, v, &c, m->file, line, sizeof line);
+        (void)fprintf(k->text, "%s%s%s\n", line, v->kind == HB_VERDICT_PASS && m->file[0] ? " " : "",
+                      v->kind == HB_VERDICT_PASS ? m->file : "");
+    }
+}
+
+static int finish(struct run *k, const struct hb_supervise_result *r) {
+    hb_cli_untick();
+    if (k->records) {
+        char *line = hb_record_summary(&k->record, r);
+        (void)fprintf(k->records, "%s\n", line ? line : "{}");
+        free(line);
+    }
+    if (k->text) {
+        if (k->args->stats) {
+            hb_cli_print_stats(r, 1);
+        }
+        (void)fprintf(k->text, "run: %llu cases, %llu passed, %lld findings, %llu skipped\n",
+                      (unsigned long long)r->cases, (unsigned long long)k->n_passed, (long long)r->findings,
+                      (unsigned long long)k->n_skipped);
+    }
+    if (r->is_interrupted) {
+        return HB_EXIT_INTERRUPTED;
+    }
+    if (r->findings > 0) {
+        return HB_EXIT_FINDINGS;
+    }
+    return r->cases > 0 && k->n_skipped == r->cases ? HB_EXIT_NOT_HERE : HB_EXIT_OK;
+}
+
+/* Runs with the records going to f (null: none). */
+static int execute(struct run *k, struct hb_supervise *s, FILE *file, struct hb_error *err, int32_t *status) {
+    const struct hb_args *args = k->args;
+    struct hb_supervise_result *r = calloc(1, sizeof *r);
+    if (!r) {
+        *status = hb_fail_text(err, HB_ERR_MEMORY, "out of memory");
+        return HB_EXIT_ENVIRONMENT;
+    }
+    int is_text_file = file && hb_given(args, "format") && args->run_format == HB_FORMAT_TEXT;
+    int is_text_stdout = !file && args->run_format == HB_FORMAT_TEXT;
+    if (file) {
+        k->records = is_text_file ? NULL : file;
+        k->text = is_text_file ? file : stdout;
+    } else {
+        k->records = is_text_stdout ? NULL : stdout;
+        k->text = is_text_stdout ? stdout : NULL;
+    }
+    hb_cli_record_context(args, &k->record);
+    s->ctx = k;
+    s->result = on_result;
+    *status = hb_supervise(s, r, err);
+    int rc = *status == HB_OK || r->cases > 0 ? finish(k, r) : HB_EXIT_OK;
+    free(r);
+    return rc;
+}
+
+/* The records are complete or absent: they go to FILE.part and get their name at the end. */
+static int execute_to_file(struct run *k, struct hb_supervise *s, struct hb_error *err, int32_t *status) {
+    char part[HB_PATH_CAP + 8];
+    if (!k->args->out) {
+        return execute(k, s, NULL, err, status);
+    }
+    if (snprintf(part, sizeof part, "%s.part", k->args->out) >= (int)sizeof part) {
+        *status = hb_fail_text(err, HB_ERR_IO, "the name of the output file is longer than %zu", sizeof part - 6);
+        return HB_EXIT_ENVIRONMENT;
+    }
+    FILE *f = fopen(part, "we");
+    if (!f) {
+        *status = hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", part, strerror(errno));
+        return HB_EXIT_ENVIRONMENT;
+    }
+    int rc = execute(k, s, f, err, status);
+    int is_bad = ferror(f);
+    is_bad |= fclose(f) != 0;
+    if (*status == HB_OK && (is_bad || rename(part, k->args->out) != 0)) {
+        *status = hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", k->args->out, strerror(errno));
+    }
+    if (*status != HB_OK) {
+        (void)unlink(part);
+    }
+    return rc;
+}
+
+static int32_t prepare_gen(const struct hb_args *args, struct hb_supervise *s, struct hb_error *err) {
+    s->child.work = HB_WORK_GEN;
+    s->child.limit = args->gen;
+    s->child.target = s->child.gen.target;
+    snprintf(s->child.out_dir, sizeof s->child.out_dir, "findings");
+    return hb_cli_make_dir(s->child.out_dir, err);
+}
+
+static int32_t prepare_files(const struct hb_args *args, struct hb_supervise *s, struct hb_files *files,
+                             struct hb_error *err) {
+    s->child.work = HB_WORK_FILES;
+    int32_t status = hb_files_collect(args->paths, args->n_paths, files, err);
+    for (int64_t i = 0; status == HB_OK && i < files->n; i++) {
+        struct hb_case c;
+        status = hb_case_load(files->path[i], &c, err); /* all must be readable before the first one runs */
+    }
+    if (status == HB_OK && args->dump) {
+        status = hb_cli_make_dir(args->dump, err);
+        snprintf(s->child.dump_dir, sizeof s->child.dump_dir, "%s", args->dump);
+    }
+    s->files = (const char *const *)files->path;
+    s->n_files = files->n;
+    return status;
+}
+
+static int check_input(const struct hb_args *args) {
+    if (args->gen && args->n_paths > 0) {
+        hb_cli_complain("--gen and case files contradict each other: '%.200s'", args->paths[0]);
+        return HB_EXIT_USAGE;
+    }
+    if (!args->gen && args->n_paths == 0) {
+        hb_cli_complain("run needs case files, folders of them, or --gen N (hbfuzz run --help)");
+        return HB_EXIT_USAGE;
+    }
+    return 0;
+}
+
+int hb_verb_run(const struct hb_args *args) {
+    char program[HB_PATH_CAP];
+    static struct hb_supervise s;
+    struct hb_error err = {.struct_size = sizeof err};
+    struct hb_files files = {NULL, 0};
+    struct run k = {.args = args, .s = &s};
+    int rc = check_input(args);
+    if (rc == 0) {
+        rc = hb_cli_setup(args, program, sizeof program, &s);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    int32_t status = args->gen ? prepare_gen(args, &s, &err) : prepare_files(args, &s, &files, &err);
+    if (status == HB_OK && args->dump && files.n != 1) {
+        hb_cli_complain("--dump takes one case, got %lld", (long long)files.n);
+        hb_files_free(&files);
+        return HB_EXIT_USAGE;
+    }
+    if (status == HB_OK) {
+        rc = execute_to_file(&k, &s, &err, &status);
+    }
+    if (args->gen) {
+        (void)rmdir(s.child.out_dir); /* goes away if nothing was found */
+    }
+    hb_files_free(&files);
+    return status == HB_OK ? rc : hb_cli_failed(status, &err);
+}
