@@ -73,7 +73,7 @@ int hb_verb_doctor(const struct hb_args *args) {
                                                          : "between canaries, looked at when they are freed");
     print_backends();
     print_engines();
-    line("libraries", "cJSON %s, xxHash %u.%u.%u", cJSON_Version(), XXH_versionNumber() / 10000,
-         XXH_versionNumber() / 100 % 100, XXH_versionNumber() % 100);
+    line("libraries", "cJSON %s, xxHash %d.%d.%d", cJSON_Version(), XXH_VERSION_NUMBER / 10000,
+         XXH_VERSION_NUMBER / 100 % 100, XXH_VERSION_NUMBER % 100);
     return HB_EXIT_OK;
 }
