@@ -48,8 +48,13 @@ HB_INLINE int32_t hb_row_has_init(const struct hb_k_rows &rows, int32_t row) {
 
 /* ---- gates ---- */
 
-/* x * sigmoid(x). The exponent is never positive, so nothing overflows and tiny results keep their digits. */
+/* x * sigmoid(x). The exponent is never positive, so nothing overflows. Below -80, where 1 + e^x is 1, e^x is taken in two
+ * halves: it leaves the normal range before x e^x does, and would lose its digits. */
 HB_INLINE float hb_silu(float x) {
+    if (x < -80.0f) {
+        const float half = hb_exp(0.5f * x);
+        return x * half * half;
+    }
     const float e = hb_exp(x < 0.0f ? x : -x);
     return x < 0.0f ? x * (e / (1.0f + e)) : x / (1.0f + e);
 }

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Attention over the cache against double arithmetic (bound: tolerance.md 3.5); keys that must not be read. */
+#include "kernels/tests/rig.h"
+
+enum { N_ROWS = 4, N_REQUESTS = 6, MAX_CONTEXT = 40, N_KV = 200 };
+
+struct shape {
+    int32_t n_q, n_kv, d, act_dtype;
+};
+
+struct attention_case {
+    struct rig rig;
+    struct shape s;
+    struct hb_k_attention args;
+    int32_t qsl[N_ROWS + 1], slots[N_ROWS], reqs[N_ROWS], seq_lens[N_ROWS];
+    int32_t table[N_REQUESTS * MAX_CONTEXT];
+    struct array q, k, v;
+};
+
+static void make_case(struct attention_case *c, const struct shape *shape) {
+    static const int32_t lens[N_ROWS] = {5, 1, 2, 17};
+    static const int32_t seq_lens[N_ROWS] = {5, 23, 9, 33};
+    static const int32_t slots[N_ROWS] = {2, 1, -1, 3};
+    static const int32_t reqs[N_ROWS] = {4, 0, 5, 2};
+    struct rig *rig = &c->rig;
+    c->s = *shape;
+    for (int r = 0; r < N_ROWS; r++) {
+        c->qsl[r + 1] = c->qsl[r] + lens[r];
+        c->slots[r] = slots[r];
+        c->reqs[r] = reqs[r];
+        c->seq_lens[r] = seq_lens[r];
+    }
+    /* a permutation of the token slots; entries past a row's length lead to slots that hold NaN */
+    for (int32_t i = 0; i < N_REQUESTS * MAX_CONTEXT; i++) {
+        c->table[i] = N_KV - 1;
+    }
+    int32_t next = 1;
+    for (int r = 0; r < N_ROWS; r++) {
+        for (int32_t j = 0; j < seq_lens[r]; j++) {
+            c->table[reqs[r] * MAX_CONTEXT + j] = 1 + next++ * 7 % (N_KV - 3);
+        }
+    }
+    const size_t row = (size_t)(shape->n_kv * shape->d);
+    const size_t n_q = (size_t)(c->qsl[N_ROWS] * shape->n_q * shape->d);
+    c->q = array_random(rig, n_q, shape->act_dtype, 1.0f);
+    c->k = array_random(rig, N_KV * row, shape->act_dtype, 1.0f);
+    c->v = array_random(rig, N_KV * row, shape->act_dtype, 1.0f);
+    for (size_t i = 0; i < row; i++) {
+        array_set(&c->k, (N_KV - 1) * row + i, NAN);
+        array_set(&c->v, (N_KV - 1) * row + i, INFINITY);
+    }
+    c->args = (struct hb_k_attention){.n_q_heads = shape->n_q, .n_kv_heads = shape->n_kv, .attn_dim = shape->d,
+                                      .act_dtype = shape->act_dtype, .sm_scale = 0.7f, .max_context = MAX_CONTEXT};
+    c->args.rows.n_rows = N_ROWS;
+    c->args.rows.qsl = rig_device(rig, c->qsl, sizeof c->qsl);
+    c->args.rows.slots = rig_device(rig, c->slots, sizeof c->slots);
+    c->args.reqs = rig_device(rig, c->reqs, sizeof c->reqs);
+    c->args.seq_lens = rig_device(rig, c->seq_lens, sizeof c->seq_lens);
+    c->args.req_to_token = rig_device(rig, c->table, sizeof c->table);
+    c->args.q = array_device(rig, &c->q);
+    c->args.k_buf = array_device(rig, &c->k);
+    c->args.v_buf = array_device(rig, &c->v);
+    c->args.out = rig_device(rig, NULL, n_q * size_of(shape->act_dtype));
+}
+
+static void drop_case(struct attention_case *c) {
+    array_free(&c->q);
+    array_free(&c->k);
+    array_free(&c->v);
+    rig_close(&c->rig);
+}
+
+/* Scores of one query and their errors; returns the largest. */
+static double scores_of(const struct attention_case *c, int r, int32_t t, int32_t head, double *l, double *dl) {
+    const struct shape *s = &c->s;
+    const size_t q = (size_t)(((c->qsl[r] + t) * s->n_q + head) * s->d);
+    const int32_t last = c->seq_lens[r] - (c->qsl[r + 1] - c->qsl[r]) + t;
+    double largest = -INFINITY;
+    for (int32_t j = 0; j <= last; j++) {
+        const int32_t slot = c->table[c->reqs[r] * MAX_CONTEXT + j];
+        const size_t key = (size_t)((slot * s->n_kv + head / (s->n_q / s->n_kv)) * s->d);
+        double mag = 0;
+        l[j] = 0;
+        for (size_t i = 0; i < (size_t)s->d; i++) {
+            l[j] += c->q.wide[q + i] * c->k.wide[key + i];
+            mag += fabs(c->q.wide[q + i] * c->k.wide[key + i]);
+        }
+        l[j] *= (double)c->args.sm_scale;
+        dl[j] = (double)c->args.sm_scale * gam(s->d + 2, U32) * mag + 2 * U32 * fabs(l[j]);
+        largest = l[j] > largest ? l[j] : largest;
+    }
+    return largest;
+}
+
+static int query_ok(const struct attention_case *c, int r, int32_t t, int32_t head, const double *out) {
+    const struct shape *s = &c->s;
+    const int32_t last = c->seq_lens[r] - (c->qsl[r + 1] - c->qsl[r]) + t;
+    double l[MAX_CONTEXT];
+    double dl[MAX_CONTEXT];
+    const double m = scores_of(c, r, t, head, l, dl);
+    double total = 0;
+    for (int32_t j = 0; j <= last; j++) {
+        total += exp(l[j] - m);
+    }
+    for (int32_t i = 0; i < s->d; i++) {
+        double o = 0;
+        double mag = 0;
+        double rho = 0;
+        double spread = 0;
+        for (int pass = 0; pass < 2; pass++) {
+            for (int32_t j = 0; j <= last; j++) {
+                const int32_t slot = c->table[c->reqs[r] * MAX_CONTEXT + j];
+                const double v = c->v.wide[(slot * s->n_kv + head / (s->n_q / s->n_kv)) * s->d + i];
+                const double w = exp(l[j] - m) / total;
+                const double rho_j = expm1(dl[j] + 2 * U32 * fabs(l[j] - m) + 2 * U32 * fabs(m)) + E_EXP;
+                o += pass ? 0 : w * v;
+                mag += pass ? 0 : w * fabs(v);
+                rho += pass ? w * rho_j : 0;
+                spread += pass ? w * rho_j * fabs(v - o) : 0;
+            }
+        }
+        const double k = gam(2 + last + 1 + 8, U32) + E_EXP;
+        const double e = (1 + 2 * rho) * spread + k * mag + k * fabs(o);
+        if (!is_near(out[i], o, e + u_of(s->act_dtype) * (fabs(o) + e) + FLOOR)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static const struct shape shapes[] = {
+    {4, 2, 8, HB_FP32}, {3, 1, 5, HB_BF16}, {2, 2, 64, HB_FP32}, {2, 1, 130, HB_BF16},
+};
+
+static void attention_matches_double_arithmetic(void **state) {
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        struct attention_case c = {0};
+        if (!rig_open(&c.rig, i & 1, (uint32_t)i)) {
+            continue;
+        }
+        make_case(&c, &shapes[i / 2]);
+        assert_int_equal(c.rig.k->attention(&c.args), HB_OK);
+        struct array out = array_read(&c.rig, c.args.out, c.q.n, c.s.act_dtype);
+        for (int r = 0; r < N_ROWS; r++) {
+            for (int32_t k = 0; k < (c.qsl[r + 1] - c.qsl[r]) * c.s.n_q; k++) {
+                const double *one = out.wide + (c.qsl[r] * c.s.n_q + k) * c.s.d;
+                /* a padding row's output stays as it was: poisoned */
+                assert_true(c.slots[r] < 0 ? isnan(one[0]) : query_ok(&c, r, k / c.s.n_q, k % c.s.n_q, one));
+            }
+        }
+        array_free(&out);
+        drop_case(&c);
+    }
+}
+
+static void no_key_gives_zero(void **state) {
+    (void)state;
+    struct attention_case c = {0};
+    assert_true(rig_open(&c.rig, 0, 3));
+    make_case(&c, &shapes[0]);
+    const int32_t seq_lens[N_ROWS] = {4, 0, 0, 16}; /* one less than the row's tokens: the first has no key */
+    assert_int_equal(c.rig.k->to_device((void *)(uintptr_t)c.args.seq_lens, seq_lens, sizeof seq_lens), HB_OK);
+    assert_int_equal(c.rig.k->attention(&c.args), HB_OK);
+    struct array out = array_read(&c.rig, c.args.out, c.q.n, HB_FP32);
+    for (size_t i = 0; i < (size_t)(c.s.n_q * c.s.d); i++) {
+        assert_true(out.wide[i] == 0.0);
+    }
+    assert_true(isfinite(out.wide[c.s.n_q * c.s.d]));
+    array_free(&out);
+    drop_case(&c);
+}
+
+static void order_of_token_slots_changes_no_bit(void **state) {
+    (void)state;
+    struct array out[2];
+    for (int i = 0; i < 2; i++) {
+        struct attention_case c = {0};
+        assert_true(rig_open(&c.rig, 0, 8));
+        c.rig.k->set_order(i ? HB_ORDER_RANDOM : HB_ORDER_ASCENDING, i ? HB_ORDER_DESCENDING : HB_ORDER_ASCENDING, 4);
+        make_case(&c, &shapes[0]);
+        if (i == 1) { /* slot s becomes slot N_KV - 1 - s */
+            const size_t row = (size_t)(c.s.n_kv * c.s.d);
+            float *k = calloc(c.k.n, 4);
+            float *v = calloc(c.v.n, 4);
+            assert_true(k && v);
+            for (size_t s = 0; s < N_KV; s++) {
+                memcpy(k + s * row, (float *)c.k.bytes + (N_KV - 1 - s) * row, row * 4);
+                memcpy(v + s * row, (float *)c.v.bytes + (N_KV - 1 - s) * row, row * 4);
+            }
+            for (int32_t j = 0; j < N_REQUESTS * MAX_CONTEXT; j++) {
+                c.table[j] = N_KV - 1 - c.table[j];
+            }
+            c.args.k_buf = rig_device(&c.rig, k, c.k.n * 4);
+            c.args.v_buf = rig_device(&c.rig, v, c.v.n * 4);
+            c.args.req_to_token = rig_device(&c.rig, c.table, sizeof c.table);
+            free(k);
+            free(v);
+        }
+        assert_int_equal(c.rig.k->attention(&c.args), HB_OK);
+        out[i] = array_read(&c.rig, c.args.out, c.q.n, HB_FP32);
+        drop_case(&c);
+    }
+    assert_true(array_same(&out[0], &out[1]));
+    array_free(&out[0]);
+    array_free(&out[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_matches_double_arithmetic),
+        cmocka_unit_test(no_key_gives_zero),
+        cmocka_unit_test(order_of_token_slots_changes_no_bit),
+    };
+    return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
+}
