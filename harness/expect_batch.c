@@ -219,7 +219,10 @@ static void find_mask(struct hb_expect_view *v) {
 }
 
 static void view_arrays(struct hb_expect_view *v, const struct hb_batch *b) {
-#define TAKE(id, field) v->array[id] = (struct hb_expect_array){b->field.data, b->field.len}
+#define TAKE(id, field)                                                                            \
+    v->array[id] = (struct hb_expect_array) {                                                      \
+        b->field.data, b->field.len                                                                \
+    }
     TAKE(ARRAY_REQ, req_pool_indices);
     TAKE(ARRAY_SEQ, seq_lens);
     TAKE(ARRAY_EXTEND, extend_seq_lens);

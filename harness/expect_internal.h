@@ -100,12 +100,13 @@ static inline int is_masked(const struct hb_expect_view *v, int64_t row) {
 /* RANGE, FREED, DUPLICATE and ALIAS checks (expect_rows.c): 1 and *f filled when the rule is
  * broken. */
 #define HB_EXPECT_ROW_CHECKS(X)                                                                    \
-    X(original_outside) X(req_outside) X(padding_nonzero) X(slot_outside) X(decode_seq_len_low)    \
-    X(extend_value_low) X(prefix_sum_differs) X(mask_on_padding) X(mask_on_decode)                 \
-    X(track_slot_outside) X(track_len_outside) X(cache_loc_outside) X(context_exceeded)            \
-    X(new_token_differs) X(prefix_token_outside) X(live_slot_freed) X(track_slot_freed)            \
-    X(live_slot_shared) X(track_slot_shared) X(cache_loc_shared) X(live_slot_is_checkpoint)        \
-    X(track_slot_is_live_row) X(track_slot_wrong_kind)
+    X(original_outside)                                                                            \
+    X(req_outside) X(padding_nonzero) X(slot_outside) X(decode_seq_len_low) X(extend_value_low)    \
+        X(prefix_sum_differs) X(mask_on_padding) X(mask_on_decode) X(track_slot_outside)           \
+            X(track_len_outside) X(cache_loc_outside) X(context_exceeded) X(new_token_differs)     \
+                X(prefix_token_outside) X(live_slot_freed) X(track_slot_freed) X(live_slot_shared) \
+                    X(track_slot_shared) X(cache_loc_shared) X(live_slot_is_checkpoint)            \
+                        X(track_slot_is_live_row) X(track_slot_wrong_kind)
 
 #define HB_EXPECT_DECLARE(name) HB_EXPECT_CHECK(name);
 HB_EXPECT_ROW_CHECKS(HB_EXPECT_DECLARE)

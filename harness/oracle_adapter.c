@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The float64 oracle behind the adapter table (contracts.md section 2): a backend whose numbers are the reference and whose
- * statuses are the prediction. It must pass every check, which tests the harness itself. Construction, buffers, slots and
- * regions; forwards are in oracle_forward.c. */
+ * The float64 oracle behind the adapter table (contracts.md section 2): a backend whose numbers are
+ * the reference and whose statuses are the prediction. It must pass every check, which tests the
+ * harness itself. Construction, buffers, slots and regions; forwards are in oracle_forward.c. */
 #include "harness/oracle_adapter.h"
 
 #include <math.h>
@@ -44,10 +44,12 @@ uint64_t hb_oracle_slot_bytes(const struct hb_config *config, int32_t part) {
         return (uint64_t)width[1] * (uint64_t)(config->conv_width - 1) *
                (uint64_t)hb_dtype_bytes(config->act_dtype);
     }
-    return (uint64_t)width[0] * (uint64_t)config->state_size * (uint64_t)hb_dtype_bytes(config->state_dtype);
+    return (uint64_t)width[0] * (uint64_t)config->state_size *
+           (uint64_t)hb_dtype_bytes(config->state_dtype);
 }
 
-/* Upper bounds that float64 arithmetic with one rounding per output keeps: those of a token recurrence in fp32. */
+/* Upper bounds that float64 arithmetic with one rounding per output keeps: those of a token
+ * recurrence in fp32. */
 static void fill_profile(struct hb_profile *p, int32_t act_dtype) {
     *p = (struct hb_profile){.u_io = act_dtype == HB_BF16 ? ldexp(1.0, -8) : 0.0,
                              .io_floor = ldexp(1.0, -126),
@@ -61,8 +63,9 @@ static void fill_profile(struct hb_profile *p, int32_t act_dtype) {
 static void fill_caps(struct hb_caps *caps) {
     *caps = (struct hb_caps){.struct_size = sizeof *caps,
                              .name = "oracle",
-                             .modes = 1U << HB_MODE_EXTEND | 1U << HB_MODE_DECODE | 1U << HB_MODE_MIXED |
-                                      1U << HB_MODE_IDLE | 1U << HB_MODE_SPLIT_PREFILL | 1U << HB_MODE_DLLM_EXTEND,
+                             .modes = 1U << HB_MODE_EXTEND | 1U << HB_MODE_DECODE |
+                                      1U << HB_MODE_MIXED | 1U << HB_MODE_IDLE |
+                                      1U << HB_MODE_SPLIT_PREFILL | 1U << HB_MODE_DLLM_EXTEND,
                              .layer_kinds = (1U << HB_N_LAYER_KINDS) - 1,
                              .act_dtypes = (1U << HB_N_FLOAT_DTYPES) - 1,
                              .state_dtypes = (1U << HB_N_FLOAT_DTYPES) - 1,
@@ -147,8 +150,8 @@ static const float *keep(const float *src, int64_t n, float **free_space) {
     return at;
 }
 
-static int32_t copy_params(const struct hb_config *c, const struct hb_layer_params *p, struct hb_oracle_layer *layer,
-                           struct hb_error *err) {
+static int32_t copy_params(const struct hb_config *c, const struct hb_layer_params *p,
+                           struct hb_oracle_layer *layer, struct hb_error *err) {
     int normed = c->gate_norm == HB_GATE_NORM_AFTER || c->gate_norm == HB_GATE_NORM_BEFORE ||
                  c->gate_norm == HB_NORM_ONLY;
     int64_t width[4];
@@ -200,8 +203,9 @@ static int32_t create_layer(struct hb_oracle *o, int32_t i, const struct hb_laye
     return copy_params(&o->config, &params[i], layer, err);
 }
 
-static int32_t oracle_create(void *ctx, const struct hb_config *config, const struct hb_layer_params *params,
-                             void **handle, struct hb_error *err) {
+static int32_t oracle_create(void *ctx, const struct hb_config *config,
+                             const struct hb_layer_params *params, void **handle,
+                             struct hb_error *err) {
     struct hb_caps caps;
     struct hb_error e;
     (void)ctx;
@@ -236,7 +240,8 @@ static int32_t oracle_create(void *ctx, const struct hb_config *config, const st
 
 /* ---- buffers: exact-size heap blocks ---- */
 
-static int32_t oracle_buf_alloc(void *handle, uint64_t bytes, struct hb_buf *out, struct hb_error *err) {
+static int32_t oracle_buf_alloc(void *handle, uint64_t bytes, struct hb_buf *out,
+                                struct hb_error *err) {
     if (handle == NULL) {
         return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
     }
@@ -255,7 +260,8 @@ static void oracle_buf_free(void *handle, struct hb_buf buf) {
 }
 
 /* Start of `bytes` bytes of buf, or null and err filled. */
-static int32_t buf_at(const void *handle, struct hb_buf buf, uint64_t bytes, char **at, struct hb_error *err) {
+static int32_t buf_at(const void *handle, struct hb_buf buf, uint64_t bytes, char **at,
+                      struct hb_error *err) {
     if (handle == NULL) {
         return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
     }
@@ -270,16 +276,17 @@ static int32_t oracle_buf_write(void *handle, struct hb_buf buf, const void *src
                                 struct hb_error *err) {
     char *at = NULL;
     int32_t status = buf_at(handle, buf, bytes, &at, err);
-    if (status == HB_OK && bytes > 0) {
+    if (status == HB_OK && at != NULL && bytes > 0) {
         memcpy(at, src, bytes);
     }
     return status;
 }
 
-static int32_t oracle_buf_read(void *handle, struct hb_buf buf, void *dst, uint64_t bytes, struct hb_error *err) {
+static int32_t oracle_buf_read(void *handle, struct hb_buf buf, void *dst, uint64_t bytes,
+                               struct hb_error *err) {
     char *at = NULL;
     int32_t status = buf_at(handle, buf, bytes, &at, err);
-    if (status == HB_OK && bytes > 0) {
+    if (status == HB_OK && at != NULL && bytes > 0) {
         memcpy(dst, at, bytes);
     }
     return status;
@@ -287,7 +294,8 @@ static int32_t oracle_buf_read(void *handle, struct hb_buf buf, void *dst, uint6
 
 /* ---- slots ---- */
 
-static int32_t oracle_slot_take(void *handle, int32_t n, int32_t kind, int32_t *ids, struct hb_error *err) {
+static int32_t oracle_slot_take(void *handle, int32_t n, int32_t kind, int32_t *ids,
+                                struct hb_error *err) {
     struct hb_oracle *o = handle;
     struct hb_error e;
     if (o == NULL) {

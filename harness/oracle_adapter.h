@@ -19,13 +19,13 @@ struct hb_oracle_layer {
 /* One real row of the begun batch. */
 struct hb_oracle_row {
     int32_t slot, req;
-    int32_t n;        /* new tokens */
-    int32_t prefix;   /* tokens before this forward */
-    int32_t path;     /* enum hb_path */
-    int32_t dst;      /* slot of the checkpoint, 0: none */
-    int32_t at;       /* prefill: the checkpoint holds the state after this many of the new tokens */
-    int64_t token;    /* first token in the flattened axis */
-    int32_t *map;     /* [prefix + n] cache slots of the request; null without attention layers */
+    int32_t n;      /* new tokens */
+    int32_t prefix; /* tokens before this forward */
+    int32_t path;   /* enum hb_path */
+    int32_t dst;    /* slot of the checkpoint, 0: none */
+    int32_t at;     /* prefill: the checkpoint holds the state after this many of the new tokens */
+    int64_t token;  /* first token in the flattened axis */
+    int32_t *map;   /* [prefix + n] cache slots of the request; null without attention layers */
 };
 
 /* Forward metadata: a copy of everything that layers need, so that the batch may go away. */
@@ -56,16 +56,17 @@ int32_t hb_oracle_pass(struct hb_error *dst, const struct hb_error *src);
 
 void hb_oracle_forward_drop(struct hb_oracle_forward *forward);
 int32_t hb_oracle_begin(void *handle, const struct hb_batch *batch, struct hb_error *err);
-int32_t hb_oracle_layer(void *handle, int32_t layer_id, const struct hb_layer_io *io, struct hb_error *err);
-int32_t hb_oracle_finish(void *handle, struct hb_error *err);
-int32_t hb_oracle_entry(void *handle, int32_t target, int32_t direction, int32_t layer_id, const struct hb_layer_io *io,
+int32_t hb_oracle_layer(void *handle, int32_t layer_id, const struct hb_layer_io *io,
                         struct hb_error *err);
+int32_t hb_oracle_finish(void *handle, struct hb_error *err);
+int32_t hb_oracle_entry(void *handle, int32_t target, int32_t direction, int32_t layer_id,
+                        const struct hb_layer_io *io, struct hb_error *err);
 
 int32_t hb_oracle_n_regions(void *handle, int32_t *n, struct hb_error *err);
 int32_t hb_oracle_region(void *handle, int32_t i, struct hb_region *out, struct hb_error *err);
 int32_t hb_oracle_region_read(void *handle, int32_t i, uint64_t offset, void *dst, uint64_t bytes,
                               struct hb_error *err);
-int32_t hb_oracle_region_write(void *handle, int32_t i, uint64_t offset, const void *src, uint64_t bytes,
-                               struct hb_error *err);
+int32_t hb_oracle_region_write(void *handle, int32_t i, uint64_t offset, const void *src,
+                               uint64_t bytes, struct hb_error *err);
 
 #endif

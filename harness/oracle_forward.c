@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Forwards of the float64 oracle behind the adapter table: metadata, layers, tracking. A layer computes everything aside
- * and stores it last, so that running out of memory changes nothing. */
+ * Forwards of the float64 oracle behind the adapter table: metadata, layers, tracking. A layer
+ * computes everything aside and stores it last, so that running out of memory changes nothing. */
 #include "harness/oracle_adapter.h"
 
 #include <stdlib.h>
@@ -21,9 +21,10 @@ static int is_extend_family(int32_t mode) {
            mode == HB_MODE_DLLM_EXTEND;
 }
 
-/* Row r of a valid batch; the checkpoint lies at the last multiple of CC (relative to the prefix) up to the given length
- * (tracking.md section 1). */
-static void make_row(const struct hb_oracle *o, const struct hb_batch *b, int32_t r, struct hb_oracle_row *row) {
+/* Row r of a valid batch; the checkpoint lies at the last multiple of CC (relative to the prefix)
+ * up to the given length (tracking.md section 1). */
+static void make_row(const struct hb_oracle *o, const struct hb_batch *b, int32_t r,
+                     struct hb_oracle_row *row) {
     int extends = is_extend_family(b->forward_mode) && r < b->n_extend;
     row->req = b->req_pool_indices.data[r];
     row->slot = o->slots.table[row->req];
@@ -34,7 +35,8 @@ static void make_row(const struct hb_oracle *o, const struct hb_batch *b, int32_
         row->dst = (int32_t)b->mamba_track_indices.data[r];
         row->at = row->n;
         if (extends) {
-            int64_t chunk = o->config.page_size > o->config.chunk_size ? o->config.page_size : o->config.chunk_size;
+            int64_t chunk = o->config.page_size > o->config.chunk_size ? o->config.page_size
+                                                                       : o->config.chunk_size;
             row->at = (int32_t)((b->mamba_track_seqlens.data[r] - row->prefix) / chunk * chunk);
         }
     }
@@ -64,7 +66,8 @@ static int32_t copy_maps(struct hb_oracle_forward *f, const struct hb_batch *b) 
         struct hb_oracle_row *row = &f->rows[r];
         size_t n = (size_t)row->prefix + (size_t)row->n;
         row->map = f->maps + used;
-        memcpy(row->map, b->req_to_token.data + (int64_t)row->req * b->req_to_token_cols, n * sizeof *row->map);
+        memcpy(row->map, b->req_to_token.data + (int64_t)row->req * b->req_to_token_cols,
+               n * sizeof *row->map);
         used += n;
     }
     return HB_OK;
@@ -138,12 +141,13 @@ static void work_free(struct work *w) {
     free(w->mag);
 }
 
-static const void *buf_bytes(const struct hb_buf *buf) {
-    return (const char *)(uintptr_t)buf->id + buf->offset; /* NOLINT(performance-no-int-to-ptr) */
+static char *buf_bytes(const struct hb_buf *buf) {
+    return (char *)(uintptr_t)buf->id + buf->offset; /* NOLINT(performance-no-int-to-ptr) */
 }
 
 /* What both kinds of layer need; returns 0 when out of memory. */
-static int work_common(struct work *w, const struct hb_oracle *o, int32_t kind, const struct hb_layer_io *io) {
+static int work_common(struct work *w, const struct hb_oracle *o, int32_t kind,
+                       const struct hb_layer_io *io) {
     const struct hb_oracle_forward *f = &o->forward;
     int32_t act = o->config.act_dtype;
     int32_t longest = 0;
@@ -193,8 +197,8 @@ static void pack_state(const struct hb_config *c, const struct hb_ref_state *sta
 }
 
 /* A decode row always loads its state, a prefill row only with a prefix (metadata.md 4.1). */
-static void load_state(const struct hb_oracle *o, const struct hb_oracle_layer *layer, const struct hb_oracle_row *row,
-                       struct work *w) {
+static void load_state(const struct hb_oracle *o, const struct hb_oracle_layer *layer,
+                       const struct hb_oracle_row *row, struct work *w) {
     const struct hb_config *c = &o->config;
     if (row->path == HB_PATH_PREFILL && row->prefix == 0) {
         hb_ref_state_zero(c, o->state);
@@ -203,8 +207,8 @@ static void load_state(const struct hb_oracle *o, const struct hb_oracle_layer *
     uint64_t slot = (uint64_t)row->slot;
     hb_unpack(c->act_dtype, layer->pool[0] + slot * hb_oracle_slot_bytes(c, 0),
               w->width[1] * (c->conv_width - 1), w->conv);
-    hb_unpack(c->state_dtype, layer->pool[1] + slot * hb_oracle_slot_bytes(c, 1), w->width[0] * c->state_size,
-              w->ssm);
+    hb_unpack(c->state_dtype, layer->pool[1] + slot * hb_oracle_slot_bytes(c, 1),
+              w->width[0] * c->state_size, w->ssm);
     hb_ref_state_set(c, o->state, w->conv, w->ssm);
 }
 
@@ -232,9 +236,10 @@ static int run_mamba2(struct hb_oracle *o, int32_t layer_id, struct work *w) {
         unsigned char *own = w->staged + 2 * (uint64_t)r * slot_bytes;
         int saves = row->dst > 0 && row->path == HB_PATH_PREFILL;
         load_state(o, layer, row, w);
-        if (hb_ref_mamba2(c, &layer->params, &o->caps.profile[0][row->path][c->act_dtype], row->path, row->n,
-                          w->in[0] + row->token * w->width[0], w->in[1] + row->token * w->width[1],
-                          w->in[2] + row->token * w->width[2], o->state, w->out, NULL, NULL, saves ? o->at : NULL,
+        if (hb_ref_mamba2(c, &layer->params, &o->caps.profile[0][row->path][c->act_dtype],
+                          row->path, row->n, w->in[0] + row->token * w->width[0],
+                          w->in[1] + row->token * w->width[1], w->in[2] + row->token * w->width[2],
+                          o->state, w->out, NULL, NULL, saves ? o->at : NULL,
                           saves ? row->at : 0) != 0) {
             return 0;
         }
@@ -255,20 +260,21 @@ static int run_mamba2(struct hb_oracle *o, int32_t layer_id, struct work *w) {
 }
 
 /* Stores the new keys and values of all rows first (ops-attention.md section 2): exact copies. */
-static void store_cache(const struct hb_oracle *o, struct hb_oracle_layer *layer, const struct hb_layer_io *io,
-                        size_t bytes) {
+static void store_cache(const struct hb_oracle *o, struct hb_oracle_layer *layer,
+                        const struct hb_layer_io *io, size_t bytes) {
     for (int32_t r = 0; r < o->forward.n_rows; r++) {
         const struct hb_oracle_row *row = &o->forward.rows[r];
         for (int32_t t = 0; t < row->n; t++) {
             size_t to = (size_t)row->map[row->prefix + t] * bytes;
             size_t from = (size_t)(row->token + t) * bytes;
-            memcpy(layer->pool[0] + to, (const char *)buf_bytes(&io->in[1]) + from, bytes);
-            memcpy(layer->pool[1] + to, (const char *)buf_bytes(&io->in[2]) + from, bytes);
+            memcpy(layer->pool[0] + to, buf_bytes(&io->in[1]) + from, bytes);
+            memcpy(layer->pool[1] + to, buf_bytes(&io->in[2]) + from, bytes);
         }
     }
 }
 
-static int run_attention(struct hb_oracle *o, int32_t layer_id, const struct hb_layer_io *io, struct work *w) {
+static int run_attention(struct hb_oracle *o, int32_t layer_id, const struct hb_layer_io *io,
+                         struct work *w) {
     const struct hb_oracle_forward *f = &o->forward;
     const struct hb_config *c = &o->config;
     struct hb_oracle_layer *layer = &o->layer[layer_id];
@@ -290,12 +296,15 @@ static int run_attention(struct hb_oracle *o, int32_t layer_id, const struct hb_
     for (int32_t r = 0; r < f->n_rows; r++) {
         const struct hb_oracle_row *row = &f->rows[r];
         for (int32_t p = 0; p < row->prefix + row->n; p++) {
-            hb_unpack(c->act_dtype, layer->pool[0] + (size_t)row->map[p] * bytes, width, w->keys + p * width);
-            hb_unpack(c->act_dtype, layer->pool[1] + (size_t)row->map[p] * bytes, width, w->values + p * width);
+            hb_unpack(c->act_dtype, layer->pool[0] + (size_t)row->map[p] * bytes, width,
+                      w->keys + p * width);
+            hb_unpack(c->act_dtype, layer->pool[1] + (size_t)row->map[p] * bytes, width,
+                      w->values + p * width);
         }
         for (int32_t t = 0; t < row->n; t++) {
             hb_ref_attention(c, &o->caps.profile[0][row->path][c->act_dtype], row->prefix + t + 1,
-                             w->in[0] + (row->token + t) * w->width[0], w->keys, w->values, w->out, w->bound, w->mag);
+                             w->in[0] + (row->token + t) * w->width[0], w->keys, w->values, w->out,
+                             w->bound, w->mag);
             store_rows(w, c->act_dtype, row->token + t, 1);
         }
     }
@@ -303,17 +312,19 @@ static int run_attention(struct hb_oracle *o, int32_t layer_id, const struct hb_
 }
 
 /* A layer whose call has been checked. */
-static int32_t run_layer(struct hb_oracle *o, int32_t layer_id, const struct hb_layer_io *io, struct hb_error *err) {
+static int32_t run_layer(struct hb_oracle *o, int32_t layer_id, const struct hb_layer_io *io,
+                         struct hb_error *err) {
     struct work w = {0};
     int32_t kind = o->config.layer_kind[layer_id];
     int done = 1;
     if (o->forward.phase.n_tokens > 0) {
         done = work_common(&w, o, kind, io) &&
-               (kind == HB_LAYER_MAMBA2 ? run_mamba2(o, layer_id, &w) : run_attention(o, layer_id, io, &w));
+               (kind == HB_LAYER_MAMBA2 ? run_mamba2(o, layer_id, &w)
+                                        : run_attention(o, layer_id, io, &w));
         if (done) {
             size_t bytes = (size_t)o->forward.phase.n_tokens * (size_t)w.width[3] *
                            (size_t)hb_dtype_bytes(o->config.act_dtype);
-            memcpy((char *)(uintptr_t)io->out.id + io->out.offset, w.result, bytes); /* NOLINT(performance-no-int-to-ptr) */
+            memcpy(buf_bytes(&io->out), w.result, bytes);
         }
         work_free(&w);
     }
@@ -325,7 +336,8 @@ static int32_t run_layer(struct hb_oracle *o, int32_t layer_id, const struct hb_
     return HB_OK;
 }
 
-int32_t hb_oracle_layer(void *handle, int32_t layer_id, const struct hb_layer_io *io, struct hb_error *err) {
+int32_t hb_oracle_layer(void *handle, int32_t layer_id, const struct hb_layer_io *io,
+                        struct hb_error *err) {
     struct hb_oracle *o = handle;
     struct hb_error e;
     if (o == NULL) {
@@ -335,16 +347,18 @@ int32_t hb_oracle_layer(void *handle, int32_t layer_id, const struct hb_layer_io
     return e.status != HB_OK ? hb_oracle_pass(err, &e) : run_layer(o, layer_id, io, err);
 }
 
-int32_t hb_oracle_entry(void *handle, int32_t target, int32_t direction, int32_t layer_id, const struct hb_layer_io *io,
-                        struct hb_error *err) {
+int32_t hb_oracle_entry(void *handle, int32_t target, int32_t direction, int32_t layer_id,
+                        const struct hb_layer_io *io, struct hb_error *err) {
     struct hb_oracle *o = handle;
     struct hb_error e;
-    hb_expect_entry(o != NULL ? &o->config : NULL, o != NULL ? &o->forward.phase : NULL, o != NULL, target, direction,
-                    layer_id, io, &e);
-    return e.status != HB_OK || o == NULL ? hb_oracle_pass(err, &e) : run_layer(o, layer_id, io, err);
+    hb_expect_entry(o != NULL ? &o->config : NULL, o != NULL ? &o->forward.phase : NULL, o != NULL,
+                    target, direction, layer_id, io, &e);
+    return e.status != HB_OK || o == NULL ? hb_oracle_pass(err, &e)
+                                          : run_layer(o, layer_id, io, err);
 }
 
-/* Decode checkpoints are bit-exact copies of whole slots, in the layers that ran (tracking.md section 5). */
+/* Decode checkpoints are bit-exact copies of whole slots, in the layers that ran (tracking.md
+ * section 5). */
 int32_t hb_oracle_finish(void *handle, struct hb_error *err) {
     struct hb_oracle *o = handle;
     struct hb_error e;
@@ -357,12 +371,15 @@ int32_t hb_oracle_finish(void *handle, struct hb_error *err) {
     }
     for (int32_t r = 0; r < o->forward.n_rows; r++) {
         const struct hb_oracle_row *row = &o->forward.rows[r];
-        for (int32_t i = 0; i < o->config.n_layers && row->dst > 0 && row->path == HB_PATH_DECODE; i++) {
+        for (int32_t i = 0; i < o->config.n_layers && row->dst > 0 && row->path == HB_PATH_DECODE;
+             i++) {
             int ran = ((o->forward.phase.layers_run >> i) & 1U) != 0;
-            for (int32_t part = 0; part < 2 && ran && o->config.layer_kind[i] == HB_LAYER_MAMBA2; part++) {
+            for (int32_t part = 0; part < 2 && ran && o->config.layer_kind[i] == HB_LAYER_MAMBA2;
+                 part++) {
                 uint64_t bytes = hb_oracle_slot_bytes(&o->config, part);
                 unsigned char *pool = o->layer[i].pool[part];
-                memcpy(pool + (uint64_t)row->dst * bytes, pool + (uint64_t)row->slot * bytes, bytes);
+                memcpy(pool + (uint64_t)row->dst * bytes, pool + (uint64_t)row->slot * bytes,
+                       bytes);
             }
         }
     }

@@ -17,7 +17,8 @@ static void set_shape(struct hb_region *r, int32_t n_dims, const int64_t *shape)
     }
 }
 
-static void describe_pool(const struct hb_config *c, int32_t layer, int32_t part, struct hb_region *r) {
+static void describe_pool(const struct hb_config *c, int32_t layer, int32_t part,
+                          struct hb_region *r) {
     static const char *const names[HB_N_LAYER_KINDS][2] = {{"conv", "temporal"}, {"kv_k", "kv_v"}};
     int32_t kind = c->layer_kind[layer];
     int64_t width[4];
@@ -41,7 +42,8 @@ static void describe_pool(const struct hb_config *c, int32_t layer, int32_t part
 
 static void *describe_table(struct hb_oracle *o, int32_t table, struct hb_region *r) {
     static const char *const names[N_TABLES] = {"req_to_slot", "slot_kind", "free_list"};
-    const int64_t sizes[N_TABLES] = {o->slots.req_pool_size, (int64_t)o->slots.n_slots + 1, o->slots.n_slots};
+    const int64_t sizes[N_TABLES] = {o->slots.req_pool_size, (int64_t)o->slots.n_slots + 1,
+                                     o->slots.n_slots};
     int32_t *const data[N_TABLES] = {o->slots.table, o->slots.kind, o->slots.free_list};
     memcpy(r->name, names[table], strlen(names[table]) + 1);
     r->layer = -1;
@@ -52,14 +54,16 @@ static void *describe_table(struct hb_oracle *o, int32_t table, struct hb_region
 }
 
 /* Describes region i into *r and its bytes into *at. */
-static int32_t find_region(void *handle, int32_t i, struct hb_region *r, unsigned char **at, struct hb_error *err) {
+static int32_t find_region(void *handle, int32_t i, struct hb_region *r, unsigned char **at,
+                           struct hb_error *err) {
     struct hb_oracle *o = handle;
     if (o == NULL) {
         return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
     }
     int32_t n_pools = 2 * o->config.n_layers;
     if (i < 0 || i >= n_pools + N_TABLES) {
-        return hb_fail_text(err, HB_ERR_RANGE, "region %d is outside 0..%d", i, n_pools + N_TABLES - 1);
+        return hb_fail_text(err, HB_ERR_RANGE, "region %d is outside 0..%d", i,
+                            n_pools + N_TABLES - 1);
     }
     memset(r, 0, sizeof *r);
     r->struct_size = sizeof *r;
@@ -73,9 +77,9 @@ static int32_t find_region(void *handle, int32_t i, struct hb_region *r, unsigne
 }
 
 /* find_region, and [offset, offset + bytes) lies inside. */
-static int32_t find_bytes(void *handle, int32_t i, uint64_t offset, uint64_t bytes, unsigned char **at,
-                          struct hb_error *err) {
-    struct hb_region r;
+static int32_t find_bytes(void *handle, int32_t i, uint64_t offset, uint64_t bytes,
+                          unsigned char **at, struct hb_error *err) {
+    struct hb_region r = {0};
     int32_t status = find_region(handle, i, &r, at, err);
     if (status != HB_OK) {
         return status;
@@ -97,7 +101,7 @@ int32_t hb_oracle_n_regions(void *handle, int32_t *n, struct hb_error *err) {
 }
 
 int32_t hb_oracle_region(void *handle, int32_t i, struct hb_region *out, struct hb_error *err) {
-    struct hb_region r;
+    struct hb_region r = {0};
     unsigned char *at = NULL;
     int32_t status = find_region(handle, i, &r, &at, err);
     if (status == HB_OK) {
@@ -110,13 +114,14 @@ int32_t hb_oracle_region_read(void *handle, int32_t i, uint64_t offset, void *ds
                               struct hb_error *err) {
     unsigned char *at = NULL;
     int32_t status = find_bytes(handle, i, offset, bytes, &at, err);
-    if (status == HB_OK && bytes > 0) {
+    if (status == HB_OK && at != NULL && bytes > 0) {
         memcpy(dst, at, bytes);
     }
     return status;
 }
 
-/* The length of the free list is that of its leading valid ids, so that a written list is taken as it stands. */
+/* The length of the free list is that of its leading valid ids, so that a written list is taken as
+ * it stands. */
 static void recount_free(struct hb_slot_model *slots) {
     slots->n_free = 0;
     while (slots->n_free < slots->n_slots && slots->free_list[slots->n_free] >= 1 &&
@@ -125,15 +130,15 @@ static void recount_free(struct hb_slot_model *slots) {
     }
 }
 
-int32_t hb_oracle_region_write(void *handle, int32_t i, uint64_t offset, const void *src, uint64_t bytes,
-                               struct hb_error *err) {
+int32_t hb_oracle_region_write(void *handle, int32_t i, uint64_t offset, const void *src,
+                               uint64_t bytes, struct hb_error *err) {
     struct hb_oracle *o = handle;
     unsigned char *at = NULL;
     int32_t status = find_bytes(handle, i, offset, bytes, &at, err);
     if (status != HB_OK) {
         return status;
     }
-    if (bytes > 0) {
+    if (at != NULL && bytes > 0) {
         memcpy(at, src, bytes);
     }
     if (i == 2 * o->config.n_layers + TABLE_FREE_LIST) {

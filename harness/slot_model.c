@@ -7,9 +7,8 @@
 #include <string.h>
 
 int32_t hb_slot_model_init(struct hb_slot_model *m, int32_t n_slots, int32_t req_pool_size) {
-    struct hb_slot_model fresh = {.n_slots = n_slots,
-                                  .n_free = n_slots,
-                                  .req_pool_size = req_pool_size};
+    struct hb_slot_model fresh = {
+        .n_slots = n_slots, .n_free = n_slots, .req_pool_size = req_pool_size};
     if (n_slots < 0 || req_pool_size < 0) {
         return HB_ERR_SHAPE;
     }

@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Valid batches of each family for the tests of the prediction, one recipe per rule of begin that breaks it, and an
- * independent statement of which rule a batch breaks. Included by one test program each. */
+ * Valid batches of each family for the tests of the prediction, one recipe per rule of begin that
+ * breaks it, and an independent statement of which rule a batch breaks. Included by one test
+ * program each. */
 #ifndef HB_HARNESS_TESTS_EXPECT_FIXTURE_H
 #define HB_HARNESS_TESTS_EXPECT_FIXTURE_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
+#include "harness/tests/expect_common.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/expect.h"
-
-enum { CAP = 64, REQS = 6, CONTEXT = 32, N_KV = 64, NS = 8, CC = 4 };
+enum { CAP = 64 };
 
 /* A batch whose arrays live in the fixture; `call` hands exact-size copies to the prediction. */
 struct fixture {
@@ -30,24 +26,12 @@ struct fixture {
     int32_t tokens[REQS * CONTEXT + CAP];
 };
 
-static void fixture_config(struct hb_config *c, struct hb_caps *caps) {
-    *c = (struct hb_config){.struct_size = sizeof *c,
-                            .n_layers = 2,
-                            .layer_kind = {HB_LAYER_MAMBA2, HB_LAYER_ATTENTION},
-                            .n_heads = 2, .head_dim = 2, .state_size = 2, .n_groups = 1,
-                            .conv_width = 4, .chunk_size = 4, .page_size = CC, .norm_group = 4,
-                            .n_q_heads = 2, .n_kv_heads = 1, .attn_dim = 2,
-                            .dt_lo = 0.0F, .dt_hi = 1.0F, .norm_eps = 1e-5F,
-                            .n_slots = NS, .req_pool_size = REQS, .max_context = CONTEXT,
-                            .n_kv = N_KV, .max_batch = 6, .max_tokens = 40};
-    *caps = (struct hb_caps){.struct_size = sizeof *caps, .modes = 0x31e, .layer_kinds = 3,
-                             .act_dtypes = 3, .state_dtypes = 3};
-}
-
-/* The slots of the fixture: 1..4 live, 5 in the tree, 6 and 7 track, 8 free; request r has slot r, request 5 slot 8. */
+/* The slots of the fixture: 1..4 live, 5 in the tree, 6 and 7 track, 8 free; request r has slot r,
+ * request 5 slot 8. */
 static void fixture_slots(struct fixture *f) {
-    static const int32_t kinds[NS + 1] = {HB_SLOT_RESERVED, HB_SLOT_LIVE, HB_SLOT_LIVE, HB_SLOT_LIVE, HB_SLOT_LIVE,
-                                          HB_SLOT_TREE,     HB_SLOT_TRACK, HB_SLOT_TRACK, HB_SLOT_FREE};
+    static const int32_t kinds[NS + 1] = {HB_SLOT_RESERVED, HB_SLOT_LIVE,  HB_SLOT_LIVE,
+                                          HB_SLOT_LIVE,     HB_SLOT_LIVE,  HB_SLOT_TREE,
+                                          HB_SLOT_TRACK,    HB_SLOT_TRACK, HB_SLOT_FREE};
     memcpy(f->kind, kinds, sizeof kinds);
     f->free_list[0] = 8;
     for (int32_t r = 0; r < REQS; r++) {
@@ -56,9 +40,10 @@ static void fixture_slots(struct fixture *f) {
     f->slots = (struct hb_slot_model){NS, f->kind, f->free_list, 1, REQS, f->table};
 }
 
-/* Writes the mapping of row r: prefix entries from the top of the cache, new ones from out_cache_loc. */
+/* Writes the mapping of row r: prefix entries from the top of the cache, new ones from
+ * out_cache_loc. */
 static void fixture_tokens(struct fixture *f, int32_t r, int32_t prefix, int32_t n, int32_t first) {
-    int32_t *row = f->tokens + f->req[r] * CONTEXT;
+    int32_t *row = f->tokens + (ptrdiff_t)f->req[r] * CONTEXT;
     for (int32_t p = 0; p < prefix + n; p++) {
         row[p] = p < prefix ? 40 + r * 6 + p % 6 : f->loc[first + p - prefix];
     }
@@ -87,7 +72,8 @@ static void fixture_extend(struct fixture *f, int32_t np) {
     f->b.n_tokens = token + 2;
 }
 
-/* Three real rows and one padding row (idle: padding only), two surplus tokens; rows 0 and 2 are tracked where they may. */
+/* Three real rows and one padding row (idle: padding only), two surplus tokens; rows 0 and 2 are
+ * tracked where they may. */
 static void fixture_init(struct fixture *f, int32_t mode) {
     memset(f, 0, sizeof *f);
     fixture_config(&f->config, &f->caps);
@@ -102,8 +88,11 @@ static void fixture_init(struct fixture *f, int32_t mode) {
         f->point[r] = -1;
         f->track[r] = -1;
     }
-    f->b = (struct hb_batch){.struct_size = sizeof f->b, .forward_mode = mode, .batch_size = 4,
-                             .has_original_batch_size = 1, .original_batch_size = 3};
+    f->b = (struct hb_batch){.struct_size = sizeof f->b,
+                             .forward_mode = mode,
+                             .batch_size = 4,
+                             .has_original_batch_size = 1,
+                             .original_batch_size = 3};
     f->mask[0] = 1;
     f->track[0] = 6;
     if (mode == HB_MODE_MIXED) {
@@ -144,7 +133,8 @@ static void fixture_init(struct fixture *f, int32_t mode) {
     f->b.req_to_token_cols = CONTEXT;
 }
 
-/* Copies of the arrays in blocks of their exact size, so that the sanitizer sees one entry too many. */
+/* Copies of the arrays in blocks of their exact size, so that the sanitizer sees one entry too
+ * many. */
 static void *exact(const void *data, int64_t len, size_t item, void **blocks, int *n) {
     size_t bytes = len > 0 ? (size_t)len * item : 0;
     if (data == NULL) {
@@ -161,7 +151,8 @@ static void call(const struct fixture *f, struct hb_error *e) {
     void *blocks[16];
     int n = 0;
     struct hb_batch b = f->b;
-#define EXACT(field) b.field.data = exact(b.field.data, b.field.len, sizeof *b.field.data, blocks, &n)
+#define EXACT(field)                                                                               \
+    b.field.data = exact(b.field.data, b.field.len, sizeof *b.field.data, blocks, &n)
     EXACT(req_pool_indices);
     EXACT(seq_lens);
     EXACT(extend_seq_lens);
@@ -193,9 +184,9 @@ struct recipe {
     int64_t value, limit; /* as reported in the first of its families */
 };
 
-#define RECIPE(number, ...)                                                                                            \
-    static void break_##number(struct fixture *f) {                                                                    \
-        __VA_ARGS__;                                                                                                   \
+#define RECIPE(number, ...)                                                                        \
+    static void break_##number(struct fixture *f) {                                                \
+        __VA_ARGS__;                                                                               \
     }
 RECIPE(3, f->b_null = 1)
 RECIPE(10, f->b.forward_mode = 7)
@@ -253,7 +244,8 @@ RECIPE(111, f->track[0] = 8)
 RECIPE(120, f->table[3] = 1)
 RECIPE(121, f->track[0] = 7)
 RECIPE(122, f->loc[2] = f->loc[0];
-       f->tokens[(f->b.forward_mode == HB_MODE_DECODE ? 3 * CONTEXT + 6 : 1 * CONTEXT + 2)] = f->loc[0])
+       f->tokens[(f->b.forward_mode == HB_MODE_DECODE ? 3 * CONTEXT + 6 : 1 * CONTEXT + 2)] =
+           f->loc[0])
 RECIPE(130, f->table[2] = 5)
 RECIPE(131, f->track[0] = 3)
 RECIPE(132, f->track[0] = 4)
@@ -261,28 +253,70 @@ RECIPE(132, f->track[0] = 4)
 
 #define R(number, families, row, value, limit) {number, families, break_##number, row, value, limit}
 static const struct recipe RECIPES[] = {
-    R(3, E | D | M | I, -1, 0, 0), R(10, E | D | M | I, -1, 7, 0), R(11, E | D | M | I, -1, 1, 0),
-    R(20, E | D | M, -1, 0, 4), R(21, E | D | M, -1, 0, 4), R(22, E | M, -1, 0, 3), R(23, E | M, -1, 0, 3),
-    R(24, E | M, -1, 0, 0), R(25, E | D | M, 0, 0, 0), R(26, E | M, 0, 0, 0), R(27, E | D | M, -1, 0, 19),
-    R(28, E | D | M, -1, 0, 4), R(40, E | D | M | I, -1, -2, 0), R(41, E | D | M | I, -1, INT32_MIN, 0),
-    R(42, E | M, -1, 4, 3), R(43, E | D | M, -1, 3, 4), R(44, E | D | M, -1, 5, 4), R(45, E | M, -1, 2, 3),
-    R(46, E | M, -1, 4, 3), R(47, E | M, 1, 9, 8), R(48, E | M, -1, 5, 3), R(49, E | M, -1, 1, 3),
-    R(50, E | M, 1, 6, 5), R(51, E | M, -1, 18, 17), R(52, E | D | M, -1, 2, 17), R(53, E | D | M, -1, 5, 4),
-    R(54, E | D | M, -1, 3, 4), R(55, E | M, -1, 0, 4), R(56, E | D | M, -1, 18, 19), R(57, E | D | M, -1, 5, 6),
-    R(58, E | D | M, -1, 31, 32), R(70, E | D | M | I, -1, 4, 3), R(71, E | D | M | I, -1, 19, 4),
-    R(80, D | M | I, -1, 5, 4), R(81, E | D | M, 1, 6, 5), R(82, E | D | M, 3, 2, 0), R(83, E | D | M, 1, 9, 8),
-    R(84, D | M, 2, 0, 1), R(85, E | M, 1, 0, 1), R(86, E | M, 1, -1, 0), R(87, E | M, 0, 5, 6),
-    R(88, E | D | M, 3, 0, 0), R(89, M, 2, 0, 0), R(90, E | D | M, 0, 0, 8), R(91, E | M, 0, 3, 4),
-    R(92, E | M, 0, 6, 5), R(93, E | D | M, 1, 64, 63), R(94, E | D | M, 1, 12, 6), R(95, E | D | M, 0, 30, 5),
-    R(96, E | D | M, 1, 0, 63), R(110, E | D | M, 1, 2, 0), R(111, E | D | M, 0, 8, 0), R(120, E | D | M, 2, 1, 0),
-    R(121, E | D | M, 2, 7, 0), R(122, E | D | M, 2, 1, 0), R(130, E | D | M, 1, 5, 0), R(131, E | D | M, 0, 3, 2),
+    R(3, E | D | M | I, -1, 0, 0),
+    R(10, E | D | M | I, -1, 7, 0),
+    R(11, E | D | M | I, -1, 1, 0),
+    R(20, E | D | M, -1, 0, 4),
+    R(21, E | D | M, -1, 0, 4),
+    R(22, E | M, -1, 0, 3),
+    R(23, E | M, -1, 0, 3),
+    R(24, E | M, -1, 0, 0),
+    R(25, E | D | M, 0, 0, 0),
+    R(26, E | M, 0, 0, 0),
+    R(27, E | D | M, -1, 0, 19),
+    R(28, E | D | M, -1, 0, 4),
+    R(40, E | D | M | I, -1, -2, 0),
+    R(41, E | D | M | I, -1, INT32_MIN, 0),
+    R(42, E | M, -1, 4, 3),
+    R(43, E | D | M, -1, 3, 4),
+    R(44, E | D | M, -1, 5, 4),
+    R(45, E | M, -1, 2, 3),
+    R(46, E | M, -1, 4, 3),
+    R(47, E | M, 1, 9, 8),
+    R(48, E | M, -1, 5, 3),
+    R(49, E | M, -1, 1, 3),
+    R(50, E | M, 1, 6, 5),
+    R(51, E | M, -1, 18, 17),
+    R(52, E | D | M, -1, 2, 17),
+    R(53, E | D | M, -1, 5, 4),
+    R(54, E | D | M, -1, 3, 4),
+    R(55, E | M, -1, 0, 4),
+    R(56, E | D | M, -1, 18, 19),
+    R(57, E | D | M, -1, 5, 6),
+    R(58, E | D | M, -1, 31, 32),
+    R(70, E | D | M | I, -1, 4, 3),
+    R(71, E | D | M | I, -1, 19, 4),
+    R(80, D | M | I, -1, 5, 4),
+    R(81, E | D | M, 1, 6, 5),
+    R(82, E | D | M, 3, 2, 0),
+    R(83, E | D | M, 1, 9, 8),
+    R(84, D | M, 2, 0, 1),
+    R(85, E | M, 1, 0, 1),
+    R(86, E | M, 1, -1, 0),
+    R(87, E | M, 0, 5, 6),
+    R(88, E | D | M, 3, 0, 0),
+    R(89, M, 2, 0, 0),
+    R(90, E | D | M, 0, 0, 8),
+    R(91, E | M, 0, 3, 4),
+    R(92, E | M, 0, 6, 5),
+    R(93, E | D | M, 1, 64, 63),
+    R(94, E | D | M, 1, 12, 6),
+    R(95, E | D | M, 0, 30, 5),
+    R(96, E | D | M, 1, 0, 63),
+    R(110, E | D | M, 1, 2, 0),
+    R(111, E | D | M, 0, 8, 0),
+    R(120, E | D | M, 2, 1, 0),
+    R(121, E | D | M, 2, 7, 0),
+    R(122, E | D | M, 2, 1, 0),
+    R(130, E | D | M, 1, 5, 0),
+    R(131, E | D | M, 0, 3, 2),
     R(132, E | D | M, 0, 4, 0),
 };
 #undef R
 enum { N_RECIPES = (int)(sizeof RECIPES / sizeof RECIPES[0]) };
 
-static const int32_t BASE_MODES[] = {HB_MODE_EXTEND, HB_MODE_DECODE, HB_MODE_MIXED, HB_MODE_IDLE,
-                                     HB_MODE_SPLIT_PREFILL, HB_MODE_DLLM_EXTEND};
+static const int32_t BASE_MODES[] = {HB_MODE_EXTEND, HB_MODE_DECODE,        HB_MODE_MIXED,
+                                     HB_MODE_IDLE,   HB_MODE_SPLIT_PREFILL, HB_MODE_DLLM_EXTEND};
 static int family_of(int32_t mode) {
     return mode == HB_MODE_DECODE ? D : mode == HB_MODE_MIXED ? M : mode == HB_MODE_IDLE ? I : E;
 }

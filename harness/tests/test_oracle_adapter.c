@@ -1,236 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The float64 oracle behind the adapter table keeps the promises of adapter.h: statuses, purity of errors, free list, state
- * in and out of slots, tracking, zero-filled padding, and numbers within the bounds of its own profile. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "harness/oracle/oracle.h"
-#include "harness/run.h"
-
-enum { NS = 5, REQS = 4, CONTEXT = 32, N_KV = 40, MOST_TOKENS = 24, DIM = 12, D_INNER = 8, HEADS = 2, N_REGIONS = 7 };
-enum { CONV = 0, TEMPORAL = 1, KEYS = 2, VALUES = 3, TABLE = 4, KIND = 5, FREE_LIST = 6 };
-
-static const struct hb_adapter *table;
-
-/* A backend with one Mamba2 and one attention layer, its parameters, and the arrays of one batch. */
-struct rig {
-    struct hb_config config;
-    struct hb_layer_params params[2];
-    float conv_weight[DIM * 3], conv_bias[DIM], a[HEADS], dt_bias[HEADS], d[HEADS], norm[D_INNER];
-    void *h;
-    struct hb_batch b;
-    int32_t req[4], seq[4], ext[4], prefix[4], loc[MOST_TOKENS], tokens[REQS * CONTEXT];
-    uint8_t mask[4];
-    int64_t track[4], point[4];
-    struct hb_layer_io io[2];
-    float in[2][3][MOST_TOKENS * DIM]; /* what the buffers hold, widened */
-};
-
-static float value(int32_t stream, int64_t i) {
-    uint32_t x = (uint32_t)(i + 1) * 2654435761U + (uint32_t)stream * 40503U;
-    x ^= x >> 15;
-    return (float)((int32_t)(x % 65U) - 32) / 32.0F; /* exact in bf16 */
-}
-
-static void rig_config(struct rig *g, int32_t act, int32_t state) {
-    g->config = (struct hb_config){.struct_size = sizeof g->config,
-                                   .n_layers = 2,
-                                   .layer_kind = {HB_LAYER_MAMBA2, HB_LAYER_ATTENTION},
-                                   .n_heads = HEADS, .head_dim = 4, .state_size = 2, .n_groups = 1,
-                                   .conv_width = 3, .chunk_size = 4, .page_size = 4,
-                                   .act_dtype = act, .state_dtype = state,
-                                   .norm_group = D_INNER, .dt_softplus = 1, .dt_hi = INFINITY, .norm_eps = 1e-5F,
-                                   .n_q_heads = 2, .n_kv_heads = 1, .attn_dim = 4,
-                                   .n_slots = NS, .req_pool_size = REQS, .max_context = CONTEXT,
-                                   .n_kv = N_KV, .max_batch = 4, .max_tokens = MOST_TOKENS};
-    for (int i = 0; i < DIM * 3; i++) {
-        g->conv_weight[i] = value(1, i) * 0.6F;
-    }
-    for (int i = 0; i < DIM; i++) {
-        g->conv_bias[i] = value(2, i) * 0.25F;
-    }
-    for (int i = 0; i < HEADS; i++) {
-        g->a[i] = -0.25F - 0.5F * (float)i;
-        g->dt_bias[i] = value(3, i);
-        g->d[i] = value(4, i);
-    }
-    for (int i = 0; i < D_INNER; i++) {
-        g->norm[i] = 1.0F + 0.25F * value(5, i);
-    }
-    g->params[0] = (struct hb_layer_params){g->conv_weight, g->conv_bias, g->a, g->dt_bias, g->d, g->norm};
-}
-
-static void rig_init(struct rig *g, int32_t act, int32_t state) {
-    int32_t ids[4];
-    struct hb_error e = {0};
-    memset(g, 0, sizeof *g);
-    rig_config(g, act, state);
-    assert_int_equal(table->create(table->ctx, &g->config, g->params, &g->h, &e), HB_OK);
-    assert_int_equal(table->slot_take(g->h, 3, HB_SLOT_LIVE, ids, &e), HB_OK);
-    assert_int_equal(table->slot_take(g->h, 1, HB_SLOT_TRACK, ids + 3, &e), HB_OK);
-    for (int32_t r = 0; r < 3; r++) {
-        assert_int_equal(table->table_set(g->h, r + 1, ids[r], &e), HB_OK);
-    }
-    for (int l = 0; l < 2; l++) {
-        for (int i = 0; i < 4; i++) {
-            struct hb_buf *buf = i < 3 ? &g->io[l].in[i] : &g->io[l].out;
-            g->io[l].struct_size = sizeof g->io[l];
-            assert_int_equal(table->buf_alloc(g->h, (uint64_t)MOST_TOKENS * DIM * 4, buf, &e), HB_OK);
-        }
-    }
-}
-
-static void rig_end(struct rig *g) {
-    for (int l = 0; l < 2; l++) {
-        for (int i = 0; i < 4; i++) {
-            table->buf_free(g->h, i < 3 ? g->io[l].in[i] : g->io[l].out);
-        }
-    }
-    table->destroy(g->h);
-}
-
-static int64_t width_of(int layer, int i) {
-    static const int64_t widths[2][4] = {{D_INNER, DIM, HEADS, D_INNER}, {8, 4, 4, 8}};
-    return widths[layer][i];
-}
-
-/* Starts a batch; rows are added by `row`, tokens are consecutive. */
-static void batch(struct rig *g, int32_t mode) {
-    g->b = (struct hb_batch){.struct_size = sizeof g->b, .forward_mode = mode, .has_extend_num_tokens = 1};
-    memset(g->mask, 0, sizeof g->mask);
-}
-
-/* Request `req` with n new tokens after `prefix`; n == 0: a decode row. Inputs are functions of request and position. */
-static void row(struct rig *g, int32_t req, int32_t prefix, int32_t n) {
-    int32_t r = g->b.batch_size++;
-    int32_t first = g->b.n_tokens;
-    int32_t count = n > 0 ? n : 1;
-    g->req[r] = req;
-    g->seq[r] = prefix + count;
-    if (n > 0) {
-        g->ext[r] = n;
-        g->prefix[r] = prefix;
-        g->b.n_extend++;
-        g->b.extend_num_tokens += n;
-    }
-    for (int32_t p = 0; p < prefix + count; p++) {
-        g->tokens[req * CONTEXT + p] = 1 + (req - 1) * 12 + p % 12;
-    }
-    for (int32_t t = 0; t < count; t++) {
-        g->loc[first + t] = g->tokens[req * CONTEXT + prefix + t];
-        for (int l = 0; l < 2; l++) {
-            for (int i = 0; i < 3; i++) {
-                int64_t w = width_of(l, i);
-                for (int64_t c = 0; c < w; c++) {
-                    g->in[l][i][(first + t) * w + c] = value(10 + l * 3 + i + 100 * req, (prefix + t) * 64 + c);
-                }
-            }
-        }
-    }
-    g->b.n_tokens += count;
-}
-
-static int32_t begin(struct rig *g, int32_t surplus, struct hb_error *e) {
-    int32_t n = g->b.batch_size;
-    int32_t np = g->b.n_extend;
-    g->b.n_tokens += surplus;
-    g->b.req_pool_indices = (struct hb_i32s){g->req, n};
-    g->b.seq_lens = (struct hb_i32s){g->seq, n};
-    g->b.extend_seq_lens = (struct hb_i32s){g->ext, np};
-    g->b.extend_prefix_lens = (struct hb_i32s){g->prefix, np};
-    g->b.mamba_track_mask = (struct hb_u8s){g->mask, n};
-    g->b.mamba_track_indices = (struct hb_i64s){g->track, n};
-    g->b.mamba_track_seqlens = (struct hb_i64s){g->point, n};
-    g->b.out_cache_loc = (struct hb_i32s){g->loc, g->b.n_tokens};
-    g->b.req_to_token = (struct hb_i32s){g->tokens, (int64_t)REQS * CONTEXT};
-    g->b.req_to_token_rows = REQS;
-    g->b.req_to_token_cols = CONTEXT;
-    return table->begin(g->h, &g->b, e);
-}
-
-/* Writes the inputs (surplus tokens stay poison) and runs one layer. */
-static int32_t layer(struct rig *g, int l, float *out, struct hb_error *e) {
-    unsigned char bytes[MOST_TOKENS * DIM * 4];
-    int64_t item = hb_dtype_bytes(g->config.act_dtype);
-    int64_t real = 0;
-    for (int32_t r = 0; r < g->b.batch_size; r++) {
-        real += r < g->b.n_extend ? g->ext[r] : 1;
-    }
-    for (int i = 0; i < 3; i++) {
-        hb_pack(g->config.act_dtype, g->in[l][i], real * width_of(l, i), bytes);
-        assert_int_equal(table->buf_write(g->h, g->io[l].in[i], bytes, (uint64_t)(real * width_of(l, i) * item), e), HB_OK);
-    }
-    int32_t status = table->layer(g->h, l, &g->io[l], e);
-    int64_t n = g->b.n_tokens * width_of(l, 3);
-    assert_int_equal(table->buf_read(g->h, g->io[l].out, bytes, (uint64_t)(n * item), e), HB_OK);
-    if (out != NULL) {
-        hb_unpack(g->config.act_dtype, bytes, n, out);
-    }
-    return status;
-}
-
-/* begin, both layers (outputs of layer 0 and 1 may be null), finish. */
-static void forward(struct rig *g, int32_t surplus, float *out0, float *out1) {
-    struct hb_error e = {0};
-    if (begin(g, surplus, &e) != HB_OK) {
-        fail_msg("%s", e.text);
-    }
-    assert_int_equal(layer(g, 1, out1, &e), HB_OK);
-    assert_int_equal(layer(g, 0, out0, &e), HB_OK);
-    assert_int_equal(table->finish(g->h, &e), HB_OK);
-}
-
-/* All persistent bytes, as one malloc'ed block. */
-static unsigned char *snapshot(const struct rig *g, size_t *size) {
-    struct hb_error e = {0};
-    int32_t n = 0;
-    unsigned char *all = NULL;
-    *size = 0;
-    assert_int_equal(table->n_regions(g->h, &n, &e), HB_OK);
-    assert_int_equal(n, N_REGIONS);
-    for (int32_t i = 0; i < n; i++) {
-        struct hb_region r;
-        assert_int_equal(table->region(g->h, i, &r, &e), HB_OK);
-        unsigned char *grown = realloc(all, *size + r.bytes);
-        assert_non_null(grown);
-        all = grown;
-        assert_int_equal(table->region_read(g->h, i, 0, all + *size, r.bytes, &e), HB_OK);
-        *size += r.bytes;
-    }
-    return all;
-}
-
-static void read_slot(const struct rig *g, int32_t region, int32_t slot, unsigned char *out, uint64_t *bytes) {
-    struct hb_error e = {0};
-    struct hb_region r;
-    assert_int_equal(table->region(g->h, region, &r, &e), HB_OK);
-    *bytes = r.bytes / (uint64_t)r.shape[0];
-    assert_int_equal(table->region_read(g->h, region, (uint64_t)slot * *bytes, out, *bytes, &e), HB_OK);
-}
-
-static int same_slot(const struct rig *g, int32_t region, int32_t a, const struct rig *other, int32_t b) {
-    unsigned char x[512];
-    unsigned char y[512];
-    uint64_t n = 0;
-    read_slot(g, region, a, x, &n);
-    read_slot(other, region, b, y, &n);
-    return memcmp(x, y, n) == 0;
-}
-
-/* ---- tests ---- */
+ * The float64 oracle behind the adapter table keeps the promises of adapter.h: statuses, purity of
+ * errors, free list, state in and out of slots, tracking, zero-filled padding, and numbers within
+ * the bounds of its own profile. */
+#include "harness/tests/oracle_rig.h"
 
 static void it_declares_what_it_is(void **state) {
     struct hb_caps caps;
     struct hb_error e = {0};
     (void)state;
     assert_int_equal(table->describe(table->ctx, &caps, &e), HB_OK);
-    assert_true(caps.modes == 0x31e && caps.error_level == 2 && caps.has_regions && caps.exact_guards);
+    assert_true(caps.modes == 0x31e && caps.error_level == 2 && caps.has_regions &&
+                caps.exact_guards);
     assert_true(caps.profile[0][0][HB_BF16].u_io > 0.0 && caps.profile[0][0][HB_FP32].u_io == 0.0);
     assert_int_equal(table->describe(table->ctx, NULL, &e), HB_ERR_NULL);
 }
@@ -291,6 +71,8 @@ static void outputs_and_states_lie_within_the_bounds_of_the_profile(void **state
         struct hb_caps caps;
         struct hb_error e = {0};
         float out[MOST_TOKENS * D_INNER];
+        float attended[MOST_TOKENS * D_INNER];
+        double mag[D_INNER];
         double want[11 * D_INNER];
         double bound[11 * D_INNER];
         float got[D_INNER * 2];
@@ -300,19 +82,30 @@ static void outputs_and_states_lie_within_the_bounds_of_the_profile(void **state
         assert_int_equal(table->describe(table->ctx, &caps, &e), HB_OK);
         batch(&g, HB_MODE_EXTEND);
         row(&g, 2, 0, 11);
-        forward(&g, 0, out, NULL);
+        forward(&g, 0, out, attended);
         struct hb_ref_state *s = hb_ref_state_new(&g.config);
         assert_non_null(s);
         const struct hb_profile *p = &caps.profile[0][HB_PATH_PREFILL][types[k][0]];
-        assert_int_equal(hb_ref_mamba2(&g.config, g.params, p, HB_PATH_PREFILL, 11, g.in[0][0], g.in[0][1], g.in[0][2],
-                                       s, want, bound, NULL, NULL, 0), 0);
+        assert_int_equal(hb_ref_mamba2(&g.config, g.params, p, HB_PATH_PREFILL, 11, g.in[0][0],
+                                       g.in[0][1], g.in[0][2], s, want, bound, NULL, NULL, 0),
+                         0);
         for (int i = 0; i < 11 * D_INNER; i++) {
             assert_true(fabs((double)out[i] - want[i]) <= bound[i]);
         }
+        for (int t = 0; t < 11; t++) {
+            double *w = want + (ptrdiff_t)t * D_INNER;
+            double *b = bound + (ptrdiff_t)t * D_INNER;
+            hb_ref_attention(&g.config, p, t + 1, g.in[1][0] + (ptrdiff_t)t * 8, g.in[1][1],
+                             g.in[1][2], w, b, mag);
+            for (int i = 0; i < D_INNER; i++) {
+                assert_true(fabs((double)attended[t * D_INNER + i] - w[i]) <= b[i]);
+            }
+        }
         read_slot(&g, TEMPORAL, 2, bytes, &n);
-        hb_unpack(types[k][1], bytes, D_INNER * 2, got);
+        hb_unpack(types[k][1], bytes, INT64_C(2) * D_INNER, got);
         for (int i = 0; i < D_INNER * 2; i++) {
-            assert_true(fabs((double)got[i] - s->h[i]) <= hb_ref_state_bound(&g.config, p, s, i, 0));
+            assert_true(fabs((double)got[i] - s->h[i]) <=
+                        hb_ref_state_bound(&g.config, p, s, i, 0));
         }
         hb_ref_state_free(s);
         rig_end(&g);
@@ -340,9 +133,23 @@ static void a_split_request_ends_as_the_whole_one_up_to_rounding(void **state) {
     row(&split, 1, 7, 0);
     forward(&split, 0, last[0], last[1]);
     assert_true(same_slot(&whole, CONV, 1, &split, 1));
+    struct hb_caps caps;
+    double want[8 * D_INNER];
+    double bound[8 * D_INNER];
+    assert_int_equal(table->describe(table->ctx, &caps, NULL), HB_OK);
+    struct hb_ref_state *s = hb_ref_state_new(&whole.config);
+    assert_non_null(s);
+    assert_int_equal(hb_ref_mamba2(&whole.config, whole.params,
+                                   &caps.profile[0][HB_PATH_PREFILL][HB_FP32], HB_PATH_PREFILL, 8,
+                                   whole.in[0][0], whole.in[0][1], whole.in[0][2], s, want, bound,
+                                   NULL, NULL, 0),
+                     0);
+    hb_ref_state_free(s);
     for (int i = 0; i < D_INNER; i++) {
-        assert_true(fabsf(out[0][7 * D_INNER + i] - last[0][i]) < 1e-4F);
-        assert_true(out[1][7 * D_INNER + i] == last[1][i]); /* the cache is exact */
+        int at = 7 * D_INNER + i;
+        assert_true(fabs((double)out[0][at] - want[at]) <= bound[at]);
+        assert_true(fabs((double)last[0][i] - want[at]) <= bound[at]);
+        assert_true(out[1][at] == last[1][i]); /* the cache is exact */
     }
     rig_end(&whole);
     rig_end(&split);
@@ -368,7 +175,8 @@ static void rows_do_not_disturb_each_other_and_surplus_is_zero(void **state) {
     row(&alone, 3, 0, 6);
     forward(&alone, 0, single[0], single[1]);
     for (int l = 0; l < 2; l++) {
-        assert_memory_equal(out[l] + 4 * D_INNER, single[l], 6 * D_INNER * sizeof(float));
+        assert_memory_equal(out[l] + (ptrdiff_t)4 * D_INNER, single[l],
+                            (size_t)6 * D_INNER * sizeof(float));
         for (int i = 10 * D_INNER; i < 13 * D_INNER; i++) {
             assert_true(out[l][i] == 0.0F && !signbit(out[l][i]));
         }
@@ -388,8 +196,10 @@ static void a_row_without_prefix_ignores_the_old_bytes_of_its_slot(void **state)
     rig_init(&g, HB_FP32, HB_FP32);
     rig_init(&dirty, HB_FP32, HB_FP32);
     memset(nan_bytes, 0xff, sizeof nan_bytes);
-    assert_int_equal(table->region_write(dirty.h, CONV, DIM * 2 * 4, nan_bytes, DIM * 2 * 4, &e), HB_OK);
-    assert_int_equal(table->region_write(dirty.h, TEMPORAL, D_INNER * 2 * 4, nan_bytes, D_INNER * 2 * 4, &e), HB_OK);
+    assert_int_equal(table->region_write(dirty.h, CONV, CONV_BYTES, nan_bytes, CONV_BYTES, &e),
+                     HB_OK);
+    assert_int_equal(table->region_write(dirty.h, TEMPORAL, SSM_BYTES, nan_bytes, SSM_BYTES, &e),
+                     HB_OK);
     struct rig *both[2] = {&g, &dirty};
     for (int i = 0; i < 2; i++) {
         batch(both[i], HB_MODE_EXTEND);
@@ -398,7 +208,8 @@ static void a_row_without_prefix_ignores_the_old_bytes_of_its_slot(void **state)
     }
     assert_true(same_slot(&g, CONV, 1, &dirty, 1) && same_slot(&g, TEMPORAL, 1, &dirty, 1));
     batch(&dirty, HB_MODE_EXTEND); /* with a prefix they count */
-    assert_int_equal(table->region_write(dirty.h, TEMPORAL, D_INNER * 2 * 4, nan_bytes, D_INNER * 2 * 4, &e), HB_OK);
+    assert_int_equal(table->region_write(dirty.h, TEMPORAL, SSM_BYTES, nan_bytes, SSM_BYTES, &e),
+                     HB_OK);
     row(&dirty, 1, 1, 1);
     row(&g, 1, 1, 1);
     forward(&dirty, 0, NULL, NULL);
@@ -466,7 +277,7 @@ static void errors_change_no_byte_and_keep_the_metadata(void **state) {
     assert_int_equal(table->begin(g.h, &bad, NULL), HB_ERR_INVALID_MODE);
     assert_int_equal(table->begin(g.h, NULL, NULL), HB_ERR_NULL);
     struct hb_layer_io io = g.io[0];
-    io.out.bytes = 5 * D_INNER * 4 - 1;
+    io.out.bytes = UINT64_C(5) * D_INNER * 4 - 1;
     assert_int_equal(table->layer(g.h, 0, &io, NULL), HB_ERR_SHAPE);
     assert_int_equal(table->layer(g.h, 0, NULL, NULL), HB_ERR_NULL);
     assert_int_equal(table->layer(g.h, 2, &g.io[0], NULL), HB_ERR_RANGE);
@@ -474,9 +285,12 @@ static void errors_change_no_byte_and_keep_the_metadata(void **state) {
     assert_int_equal(table->slot_free(g.h, 2, (const int32_t[]){1, 5}, NULL), HB_ERR_FREED);
     assert_int_equal(table->slot_copy(g.h, 1, 1, NULL), HB_ERR_ALIAS);
     assert_int_equal(table->table_set(g.h, REQS, 1, NULL), HB_ERR_RANGE);
-    assert_int_equal(table->entry(g.h, HB_ENTRY_CHILD, 0, 1, &g.io[1], NULL), HB_ERR_NOT_IMPLEMENTED);
-    assert_int_equal(table->entry(g.h, HB_ENTRY_WRAPPER, 0, 0, &g.io[0], NULL), HB_ERR_NOT_IMPLEMENTED);
-    assert_int_equal(table->region_write(g.h, CONV, 1, before, DIM * 2 * 4 * (NS + 1), NULL), HB_ERR_RANGE);
+    assert_int_equal(table->entry(g.h, HB_ENTRY_CHILD, 0, 1, &g.io[1], NULL),
+                     HB_ERR_NOT_IMPLEMENTED);
+    assert_int_equal(table->entry(g.h, HB_ENTRY_WRAPPER, 0, 0, &g.io[0], NULL),
+                     HB_ERR_NOT_IMPLEMENTED);
+    assert_int_equal(table->region_write(g.h, CONV, 1, before, CONV_BYTES * (NS + 1), NULL),
+                     HB_ERR_RANGE);
     assert_int_equal(table->region_write(g.h, N_REGIONS, 0, before, 1, NULL), HB_ERR_RANGE);
     assert_int_equal(table->buf_write(g.h, io.out, before, io.out.bytes + 1, NULL), HB_ERR_RANGE);
     size_t after_size = 0;
@@ -532,8 +346,10 @@ static void an_idle_forward_zero_fills_and_changes_nothing(void **state) {
     batch(&g, HB_MODE_IDLE);
     assert_int_equal(begin(&g, 4, &e), HB_OK);
     for (int32_t l = 0; l < 2; l++) {
-        assert_int_equal(table->entry(g.h, HB_ENTRY_WRAPPER, HB_ENTRY_EXTEND, l, &g.io[l], &e), HB_OK);
-        assert_int_equal(table->buf_read(g.h, g.io[l].out, out, 4 * D_INNER * 4, &e), HB_OK);
+        assert_int_equal(table->entry(g.h, HB_ENTRY_WRAPPER, HB_ENTRY_EXTEND, l, &g.io[l], &e),
+                         HB_OK);
+        assert_int_equal(table->buf_read(g.h, g.io[l].out, out, UINT64_C(4) * D_INNER * 4, &e),
+                         HB_OK);
         for (int i = 0; i < 4 * D_INNER; i++) {
             assert_true(out[i] == 0.0F);
         }
@@ -547,9 +363,15 @@ static void an_idle_forward_zero_fills_and_changes_nothing(void **state) {
 }
 
 static void regions_have_the_names_and_shapes_of_the_contract(void **state) {
-    static const char *const names[N_REGIONS] = {"conv", "temporal", "kv_k", "kv_v", "req_to_slot", "slot_kind", "free_list"};
-    static const int64_t shapes[N_REGIONS][4] = {{NS + 1, DIM, 2}, {NS + 1, HEADS, 4, 2}, {N_KV, 1, 4}, {N_KV, 1, 4},
-                                                 {REQS}, {NS + 1}, {NS}};
+    static const char *const names[N_REGIONS] = {"conv",        "temporal",  "kv_k",     "kv_v",
+                                                 "req_to_slot", "slot_kind", "free_list"};
+    static const int64_t shapes[N_REGIONS][4] = {{NS + 1, DIM, 2},
+                                                 {NS + 1, HEADS, 4, 2},
+                                                 {N_KV, 1, 4},
+                                                 {N_KV, 1, 4},
+                                                 {REQS},
+                                                 {NS + 1},
+                                                 {NS}};
     struct rig g;
     struct hb_error e = {0};
     int32_t words[NS + 1];
@@ -566,12 +388,12 @@ static void regions_have_the_names_and_shapes_of_the_contract(void **state) {
     }
     assert_int_equal(table->region_read(g.h, KIND, 0, words, sizeof words, &e), HB_OK);
     assert_memory_equal(words, ((const int32_t[]){HB_SLOT_RESERVED, 1, 1, 1, 2, 0}), sizeof words);
-    assert_int_equal(table->region_read(g.h, TABLE, 0, words, 4 * REQS, &e), HB_OK);
-    assert_memory_equal(words, ((const int32_t[]){0, 1, 2, 3}), 4 * REQS);
-    assert_int_equal(table->region_read(g.h, FREE_LIST, 0, words, 4 * NS, &e), HB_OK);
-    assert_memory_equal(words, ((const int32_t[]){5, 0, 0, 0, 0}), 4 * NS);
+    assert_int_equal(table->region_read(g.h, TABLE, 0, words, UINT64_C(4) * REQS, &e), HB_OK);
+    assert_memory_equal(words, ((const int32_t[]){0, 1, 2, 3}), UINT64_C(4) * REQS);
+    assert_int_equal(table->region_read(g.h, FREE_LIST, 0, words, UINT64_C(4) * NS, &e), HB_OK);
+    assert_memory_equal(words, ((const int32_t[]){5, 0, 0, 0, 0}), UINT64_C(4) * NS);
     words[1] = 2; /* a written free list counts as it stands */
-    assert_int_equal(table->region_write(g.h, FREE_LIST, 0, words, 4 * NS, &e), HB_OK);
+    assert_int_equal(table->region_write(g.h, FREE_LIST, 0, words, UINT64_C(4) * NS, &e), HB_OK);
     assert_int_equal(table->slot_take(g.h, 2, HB_SLOT_LIVE, words, &e), HB_OK);
     assert_true(words[0] == 5 && words[1] == 2);
     rig_end(&g);

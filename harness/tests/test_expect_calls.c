@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The prediction of construction, layers, entries and slot operations, and the slot model. */
+#include "harness/tests/expect_common.h"
+
+#include <string.h>
+
+/* ---- create ---- */
+
+static void create_is(const struct hb_config *c, int32_t rule, int32_t row, int64_t value,
+                      int64_t limit) {
+    struct hb_config ignored;
+    struct hb_caps caps;
+    struct hb_error e;
+    fixture_config(&ignored, &caps);
+    hb_expect_create(c, &caps, &e);
+    check(&e, rule, row, value, limit);
+}
+
+static void create_checks_counts_and_sizes(void **state) {
+    struct hb_config base;
+    struct hb_config c;
+    struct hb_caps caps;
+    (void)state;
+    fixture_config(&base, &caps);
+    create_is(&base, 0, -1, 0, 0);
+    c = base, c.n_layers = 0, create_is(&c, 200, -1, 0, 8);
+    c = base, c.n_layers = 9, create_is(&c, 200, -1, 9, 8);
+    int32_t *const fields[] = {&c.n_heads,       &c.head_dim,    &c.state_size, &c.n_groups,
+                               &c.conv_width,    &c.chunk_size,  &c.page_size,  &c.norm_group,
+                               &c.n_q_heads,     &c.n_kv_heads,  &c.attn_dim,   &c.n_slots,
+                               &c.req_pool_size, &c.max_context, &c.n_kv,       &c.max_batch,
+                               &c.max_tokens};
+    for (int32_t row = 0; row < 17; row++) {
+        int32_t least = row == 4 || row == 14 ? 2 : 1;
+        c = base;
+        *fields[row] = least - 1;
+        create_is(&c, 201, row, least - 1, least);
+        *fields[row] = INT32_MIN;
+        create_is(&c, 201, row, INT32_MIN, least);
+    }
+    c = base, c.norm_group = 3, create_is(&c, 201, 7, 3, 4);
+    c.n_q_heads = 0; /* row 7 comes before row 8 */
+    create_is(&c, 201, 7, 3, 4);
+    c = base, c.n_heads = INT32_MAX, c.head_dim = INT32_MAX, c.norm_group = 2;
+    create_is(&c, 201, 7, 2, (int64_t)INT32_MAX * INT32_MAX);
+}
+
+static void create_checks_relations_variants_and_types(void **state) {
+    struct hb_config base;
+    struct hb_config c;
+    struct hb_caps caps;
+    (void)state;
+    fixture_config(&base, &caps);
+    c = base, c.n_groups = 4, create_is(&c, 202, -1, 2, 4);
+    c = base, c.chunk_size = 12, create_is(&c, 203, -1, 12, 0);
+    c = base, c.chunk_size = 2, create_is(&c, 204, -1, 3, 2);
+    c = base, c.conv_width = 5, create_is(&c, 204, -1, 4, 4);
+    c = base, c.page_size = 6, create_is(&c, 205, -1, 6, 4);
+    c = base, c.page_size = 3, create_is(&c, 205, -1, 3, 4);
+    c = base, c.page_size = 2, create_is(&c, 0, -1, 0, 0);
+    c = base, c.n_kv_heads = 3, create_is(&c, 206, -1, 2, 3);
+    c = base, c.conv_width = 5, c.chunk_size = 8, c.page_size = 8, create_is(&c, 207, -1, 5, 4);
+    int32_t *const fields[] = {&c.conv_act,        &c.gate_norm,    &c.dt_clamp_prefill,
+                               &c.dt_clamp_decode, &c.kernel_form,  &c.thread_order,
+                               &c.block_order,     &c.layer_kind[1]};
+    static const int32_t counts[] = {2, 5, 3, 3, 2, 3, 3, 2};
+    for (int32_t row = 0; row < 8; row++) {
+        c = base;
+        *fields[row] = counts[row] - 1;
+        create_is(&c, 0, -1, 0, 0);
+        *fields[row] = counts[row];
+        create_is(&c, 208, row, counts[row], 0);
+        *fields[row] = -1;
+        create_is(&c, 208, row, -1, 0);
+    }
+    c = base, c.layer_kind[7] = 9, create_is(&c, 0, -1, 0, 0);
+    c = base, c.act_dtype = HB_INT32, create_is(&c, 209, 0, 2, 0);
+    c = base, c.state_dtype = -1, create_is(&c, 209, 1, -1, 0);
+    c = base, c.dt_lo = 1.5F, create_is(&c, 210, -1, 0, 0);
+}
+
+/* ---- layer, finish, entry ---- */
+
+static struct hb_layer_io whole_io(void) {
+    struct hb_layer_io io = {.struct_size = sizeof io};
+    for (int i = 0; i < 3; i++) {
+        io.in[i] = (struct hb_buf){1U + (unsigned)i, 0, 4096};
+    }
+    io.out = (struct hb_buf){9, 0, 4096};
+    return io;
+}
+
+static void layers_check_metadata_repeats_buffers_and_id(void **state) {
+    struct hb_config c;
+    struct hb_caps caps;
+    struct hb_error e;
+    struct hb_forward_phase phase = {1, HB_MODE_EXTEND, 5, 0};
+    struct hb_layer_io io = whole_io();
+    (void)state;
+    fixture_config(&c, &caps);
+    hb_expect_layer(&c, &phase, 0, &io, &e);
+    check(&e, 0, -1, 0, 0);
+    phase.layers_run = 2;
+    hb_expect_layer(&c, &phase, 1, NULL, &e);
+    check(&e, 13, -1, 1, 0);
+    hb_expect_layer(&c, &phase, 0, NULL, &e);
+    check(&e, 29, 0, 0, 0);
+    hb_expect_layer(&c, &phase, 33, &io, &e); /* no shift by 33 */
+    check(&e, 97, -1, 33, 1);
+    hb_expect_layer(&c, &phase, -1, &io, &e);
+    check(&e, 97, -1, -1, 1);
+    io.in[1].bytes = 5 * 8 * 4 - 1; /* dim = 4 + 2*1*2 */
+    io.out.id = 0;
+    hb_expect_layer(&c, &phase, 0, &io, &e);
+    check(&e, 29, 3, 0, 0);
+    hb_expect_layer(&c, &phase, 99, &io, &e); /* the null buffer is seen before the layer id */
+    check(&e, 29, 3, 0, 0);
+    io.out.id = 9;
+    hb_expect_layer(&c, &phase, 0, &io, &e);
+    check(&e, 59, 1, 159, 160);
+    hb_expect_layer(&c, &phase, 99, &io, &e);
+    check(&e, 97, -1, 99, 1);
+    phase.n_tokens = 0;
+    hb_expect_layer(&c, &phase, 0, NULL, &e);
+    check(&e, 0, -1, 0, 0);
+    phase.has_metadata = 0;
+    hb_expect_layer(&c, &phase, 99, NULL, &e);
+    check(&e, 12, -1, 0, 0);
+    hb_expect_finish(&phase, &e);
+    check(&e, 12, -1, 0, 0);
+    phase.has_metadata = 1;
+    hb_expect_finish(&phase, &e);
+    check(&e, 0, -1, 0, 0);
+}
+
+static void every_buffer_needs_exactly_its_bytes(void **state) {
+    static const uint64_t widths[2][4] = {{4, 8, 2, 4}, {4, 2, 2, 4}};
+    struct hb_config c;
+    struct hb_caps caps;
+    struct hb_error e;
+    const struct hb_forward_phase phase = {1, HB_MODE_DECODE, 7, 0};
+    (void)state;
+    fixture_config(&c, &caps);
+    for (int dtype = 0; dtype < 2; dtype++) {
+        c.act_dtype = dtype;
+        for (int layer = 0; layer < 2; layer++) {
+            for (int i = 0; i < 4; i++) {
+                struct hb_layer_io io = whole_io();
+                uint64_t need = 7 * widths[layer][i] * (dtype == HB_BF16 ? 2U : 4U);
+                struct hb_buf *buf = i < 3 ? &io.in[i] : &io.out;
+                buf->bytes = need;
+                hb_expect_layer(&c, &phase, layer, &io, &e);
+                check(&e, 0, -1, 0, 0);
+                buf->bytes = need - 1;
+                hb_expect_layer(&c, &phase, layer, &io, &e);
+                check(&e, 59, i, (int64_t)need - 1, (int64_t)need);
+            }
+        }
+    }
+}
+
+static void entries_follow_the_refusal_rules(void **state) {
+    struct hb_config c;
+    struct hb_caps caps;
+    struct hb_error e;
+    struct hb_forward_phase phase = {1, HB_MODE_EXTEND, 2, 0};
+    struct hb_layer_io io = whole_io();
+    (void)state;
+    fixture_config(&c, &caps);
+    hb_expect_entry(NULL, NULL, 0, HB_ENTRY_CHILD, HB_ENTRY_DECODE, 0, NULL, &e);
+    check(&e, 1, -1, 0, 0);
+    assert_string_equal(e.text, HB_SEED_A_TEXT);
+    hb_expect_entry(&c, &phase, 1, HB_ENTRY_CHILD, HB_ENTRY_EXTEND, 1, &io, &e);
+    check(&e, 1, -1, 0, 0);
+    hb_expect_entry(NULL, NULL, 0, HB_ENTRY_WRAPPER, HB_ENTRY_DECODE, 0, NULL, &e);
+    check(&e, 2, -1, 0, 0);
+    hb_expect_entry(NULL, NULL, 0, 77, HB_ENTRY_DECODE, 0, NULL, &e);
+    check(&e, 2, -1, 0, 0);
+    for (int32_t direction = -1; direction < 3; direction++) {
+        hb_expect_entry(&c, &phase, 1, HB_ENTRY_WRAPPER, direction, 0, &io, &e);
+        check(&e, 1, -1, 0, 0);
+        hb_expect_entry(&c, &phase, 1, HB_ENTRY_WRAPPER, direction, 1, &io, &e);
+        check(&e, 0, -1, 0, 0);
+        hb_expect_entry(&c, &phase, 1, HB_ENTRY_WRAPPER, direction, 2, &io, &e);
+        check(&e, 97, -1, 2, 1);
+    }
+    phase.has_metadata = 0;
+    phase.mode = HB_MODE_IDLE; /* of an earlier forward */
+    hb_expect_entry(&c, &phase, 1, HB_ENTRY_WRAPPER, 0, 0, &io, &e);
+    check(&e, 1, -1, 0, 0);
+    hb_expect_entry(&c, &phase, 1, HB_ENTRY_WRAPPER, 0, 1, &io, &e);
+    check(&e, 12, -1, 0, 0);
+    phase.has_metadata = 1;
+    hb_expect_entry(&c, &phase, 1, HB_ENTRY_WRAPPER, 0, 0, &io, &e);
+    check(&e, 0, -1, 0, 0);
+    phase.layers_run = 1;
+    hb_expect_entry(&c, &phase, 1, HB_ENTRY_WRAPPER, 0, 0, &io, &e);
+    check(&e, 13, -1, 0, 0);
+}
+
+/* ---- slots ---- */
+
+static void slot_operations_check_counts_kinds_and_ids(void **state) {
+    struct hb_slot_model m;
+    struct hb_error e;
+    int32_t ids[4];
+    (void)state;
+    assert_int_equal(hb_slot_model_init(&m, 4, 3), HB_OK);
+    hb_expect_take(&m, -1, 99, &e);
+    check(&e, 150, -1, -1, 0);
+    hb_expect_take(&m, 5, 99, &e);
+    check(&e, 151, -1, 5, 4);
+    hb_expect_take(&m, 4, HB_SLOT_TREE, &e);
+    check(&e, 152, -1, HB_SLOT_TREE, 0);
+    hb_expect_take(&m, 4, HB_SLOT_TRACK, &e);
+    check(&e, 0, -1, 0, 0);
+    hb_slot_model_take(&m, 3, HB_SLOT_LIVE, ids);
+    assert_true(ids[0] == 1 && ids[1] == 2 && ids[2] == 3 && m.n_free == 1);
+    hb_expect_free(&m, 3, (const int32_t[]){2, 4, 5}, &e);
+    check(&e, 153, 2, 5, 4);
+    hb_expect_free(&m, 3, (const int32_t[]){2, 2, 4}, &e);
+    check(&e, 154, 2, 4, 0);
+    hb_expect_free(&m, 3, (const int32_t[]){2, 1, 2}, &e);
+    check(&e, 155, 2, 2, 0);
+    hb_expect_free(&m, 2, (const int32_t[]){3, 1}, &e);
+    check(&e, 0, -1, 0, 0);
+    hb_expect_copy(&m, 5, 0, &e);
+    check(&e, 153, 0, 5, 4);
+    hb_expect_copy(&m, 4, 0, &e);
+    check(&e, 153, 1, 0, 4);
+    hb_expect_copy(&m, 4, 4, &e);
+    check(&e, 154, 0, 4, 0);
+    hb_expect_copy(&m, 1, 4, &e);
+    check(&e, 154, 1, 4, 0);
+    hb_expect_copy(&m, 1, 1, &e);
+    check(&e, 156, -1, 1, 0);
+    hb_expect_copy(&m, 1, 2, &e);
+    check(&e, 0, -1, 0, 0);
+    hb_expect_table(&m, 3, &e);
+    check(&e, 157, -1, 3, 2);
+    hb_expect_table(&m, -1, &e);
+    check(&e, 157, -1, -1, 2);
+    hb_expect_table(&m, 2, &e);
+    check(&e, 0, -1, 0, 0);
+    hb_slot_model_destroy(&m);
+}
+
+static void freed_slots_come_back_last(void **state) {
+    struct hb_slot_model m;
+    struct hb_slot_model copy = {0};
+    int32_t ids[4];
+    (void)state;
+    assert_int_equal(hb_slot_model_init(&m, 4, 1), HB_OK);
+    hb_slot_model_take(&m, 3, HB_SLOT_LIVE, ids);
+    hb_slot_model_release(&m, 2, (const int32_t[]){3, 1});
+    assert_int_equal(hb_slot_model_copy(&copy, &m), HB_OK);
+    hb_slot_model_take(&m, 3, HB_SLOT_TRACK, ids);
+    assert_true(ids[0] == 4 && ids[1] == 3 && ids[2] == 1 && m.n_free == 0 &&
+                m.kind[3] == HB_SLOT_TRACK);
+    assert_true(copy.n_free == 3 && copy.kind[3] == HB_SLOT_FREE && copy.free_list[0] == 4);
+    assert_int_equal(hb_slot_model_copy(&copy, &m), HB_OK);
+    assert_memory_equal(copy.kind, m.kind, 5 * sizeof *m.kind);
+    hb_slot_model_destroy(&copy);
+    hb_slot_model_destroy(&m);
+    assert_int_equal(hb_slot_model_init(&m, -1, 1), HB_ERR_SHAPE);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(create_checks_counts_and_sizes),
+        cmocka_unit_test(create_checks_relations_variants_and_types),
+        cmocka_unit_test(layers_check_metadata_repeats_buffers_and_id),
+        cmocka_unit_test(every_buffer_needs_exactly_its_bytes),
+        cmocka_unit_test(entries_follow_the_refusal_rules),
+        cmocka_unit_test(slot_operations_check_counts_kinds_and_ids),
+        cmocka_unit_test(freed_slots_come_back_last),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
