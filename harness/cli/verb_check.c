@@ -62,25 +62,70 @@ static void print_share(const char *name, double v) {
     }
 }
 
-static void on_result(void *ctx, const struct hb_golden_case_result *r) {
+/* One row per case: the largest shares over its runs. */
+struct table {
+    const struct hb_args *args;
+    char name[sizeof ((struct hb_golden_case_result *)0)->name];
+    double share[HB_N_GOLDEN_TENSORS];
+    int32_t n_passed, n_failed, n_skipped;
+};
+
+static void print_shares(const double share[HB_N_GOLDEN_TENSORS]) {
     static const char *const names[HB_N_GOLDEN_TENSORS] = {"y", "ssm", "conv"};
-    const struct hb_args *args = ctx;
-    if (args->quiet && (r->passed || r->skipped)) {
-        return;
-    }
-    if (r->skipped && !r->schedule[0]) {
-        (void)printf("%-30s skipped: %s\n", r->name, r->reason);
-        return;
-    }
-    (void)printf("%-30s %-8s %-4s %s", r->name, r->schedule, r->form == HB_FORM_V0 ? "v0" : "fast",
-                 hb_dtype_name(r->act_dtype));
     for (int i = 0; i < HB_N_GOLDEN_TENSORS; i++) {
-        print_share(names[i], largest(r->share[i]));
+        print_share(names[i], share[i]);
     }
-    if (r->passed) {
-        (void)printf("  passed\n");
-    } else {
-        (void)printf("  %s: %s\n", r->skipped ? "skipped" : "FAILED", r->reason);
+}
+
+static void end_row(struct table *t) {
+    if (t->name[0] && !(t->args->quiet && t->n_failed == 0)) {
+        (void)printf("%-34s %2d runs", t->name, (int)(t->n_passed + t->n_failed));
+        print_shares(t->share);
+        if (t->n_failed > 0) {
+            (void)printf("  %d FAILED\n", (int)t->n_failed);
+        } else {
+            (void)printf("  passed\n");
+        }
+    }
+    t->name[0] = '\0';
+}
+
+static void begin_row(struct table *t, const char *name) {
+    end_row(t);
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->n_passed = t->n_failed = t->n_skipped = 0;
+    for (int i = 0; i < HB_N_GOLDEN_TENSORS; i++) {
+        t->share[i] = -1;
+    }
+}
+
+static void on_result(void *ctx, const struct hb_golden_case_result *r) {
+    struct table *t = ctx;
+    double share[HB_N_GOLDEN_TENSORS];
+    if (r->skipped && !r->schedule[0]) {
+        end_row(t);
+        if (!t->args->quiet) {
+            (void)printf("%-34s skipped: %s\n", r->name, r->reason);
+        }
+        return;
+    }
+    if (strcmp(t->name, r->name) != 0) {
+        begin_row(t, r->name);
+    }
+    for (int i = 0; i < HB_N_GOLDEN_TENSORS; i++) {
+        share[i] = largest(r->share[i]);
+        t->share[i] = share[i] > t->share[i] ? share[i] : t->share[i];
+    }
+    int is_failed = !r->passed && !r->skipped;
+    t->n_passed += r->passed;
+    t->n_skipped += r->skipped;
+    t->n_failed += is_failed;
+    if (is_failed || t->args->verbose) {
+        (void)printf("  %-32s %-8s %-4s %s", r->name, r->schedule, r->form == HB_FORM_V0 ? "v0" : "fast",
+                     hb_dtype_name(r->act_dtype));
+        print_shares(share);
+        (void)printf("  %s%s%s\n", r->passed ? "passed" : r->skipped ? "skipped" : "FAILED", r->reason[0] ? ": " : "",
+                     r->reason);
     }
 }
 
@@ -99,7 +144,9 @@ static int check_here(const struct hb_args *args, const char *dir) {
         if (!args->quiet) {
             (void)printf("largest error as a share of its bound, over all comparisons of a run:\n");
         }
-        status = hb_golden_check(backend, &o, on_result, (void *)(uintptr_t)args, &n[0], &n[1], &n[2], &err);
+        struct table t = {.args = args};
+        status = hb_golden_check(backend, &o, on_result, &t, &n[0], &n[1], &n[2], &err);
+        end_row(&t);
     }
     if (status != HB_OK) {
         return hb_cli_failed(status, &err);
@@ -137,7 +184,7 @@ static int check_in_child(const struct hb_args *args, const char *self, const ch
     int n = 0;
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)args->seed);
     const char *words[] = {self, "check", "--backend", hb_cli_backend_name(args->backend), "--seed", seed, "--golden",
-                           dir, args->quiet ? "--quiet" : NULL, args->filter ? "--filter" : NULL, args->filter};
+                           dir, args->quiet ? "--quiet" : args->verbose ? "--verbose" : NULL, args->filter ? "--filter" : NULL, args->filter};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (words[i]) {
             argv[n++] = (char *)(uintptr_t)words[i];

@@ -27,7 +27,11 @@ static void print_divergence(const struct hb_verdict *v) {
     if (d->source[0]) {
         double difference = fabs(d->got - d->want);
         (void)printf("  got          %a (%.9g)\n  want         %a (%.9g)\n", d->got, d->got, d->want, d->want);
-        (void)printf("  difference   %.6g, %" PRIu64 " ulp\n", difference, d->ulp);
+        (void)printf("  difference   %.6g", difference);
+        if (d->ulp > 0) {
+            (void)printf(", %" PRIu64 " ulp", d->ulp);
+        }
+        (void)printf("\n");
         (void)printf("  bound        %.6g from %s\n", d->bound, d->source);
         if (d->bound > 0) {
             (void)printf("  error/bound  %.4g\n", difference / d->bound);
