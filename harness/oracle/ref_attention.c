@@ -88,7 +88,7 @@ static struct rates rates_of(const struct hb_profile *p, int32_t n_ctx, int32_t 
     struct rates k;
     k.per_abs = hb_ref_gam(dim + 2.0, p->u_acc) + 2.0 * p->k_in * p->u_op * (1.0 + p->u_op);
     k.e_exp = p->e_exp;
-    k.c = hb_ref_gam(2.0 * n_blocks + n_ctx / n_blocks + 8.0, fmax(p->u_acc, HB_REF_U32)) + n_blocks * p->e_exp;
+    k.c = hb_ref_gam(2.0 * n_blocks + n_ctx / n_blocks + 8.0, hb_ref_max(p->u_acc, HB_REF_U32)) + n_blocks * p->e_exp;
     k.per_v = p->u_op * (1.0 + p->k_in) + k.c;
     k.u_io = p->u_io;
     k.io_floor = p->io_floor;
@@ -125,7 +125,7 @@ static void bound_spread(const struct head *a, const double *out, double *bound)
         const float *v = a->values + j * a->stride;
         for (int32_t i = 0; i < a->dim; i++) {
             const double x = (double)v[i];
-            bound[i] = ill ? fmax(bound[i], 2.0 * fabs(x))
+            bound[i] = ill ? hb_ref_max(bound[i], 2.0 * fabs(x))
                            : bound[i] + p * fabs(x - out[i]) + HB_REF_TINY * (1.0 + fabs(x));
         }
     }
@@ -137,7 +137,7 @@ static void finish_head(const struct head *a, const double *out, double *bound, 
     for (int32_t i = 0; i < a->dim; i++) {
         const double e = bound[i] + k->per_v * mag[i] + k->c * fabs(out[i]);
         const double b = hb_ref_rounded(out[i], e, k->u_io, k->io_floor);
-        const double size = fmax(mag[i], fabs(out[i]));
+        const double size = hb_ref_max(mag[i], fabs(out[i]));
         const int value_ok = hb_ref_is_finite(out[i]);
         bound[i] = a->in_range && value_ok && hb_ref_is_finite(b) ? b : (double)INFINITY;
         mag[i] = value_ok && hb_ref_is_finite(size) ? size : (double)INFINITY;

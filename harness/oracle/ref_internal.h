@@ -38,7 +38,7 @@ struct hb_ref_box {
     double *rows;    /* [K, dim] inputs of the convolution, a ring of tokens */
     double *taps;    /* [K+1, dim] transposed convolution weights, then the bias */
     double *c, *dc;  /* [dim] convolution output and its bound */
-    double *coef;    /* [HB_REF_N_COEF, N] per-head and per-group coefficient rows */
+    double *tops;    /* [2, N] |B|+dB and |C|+dC of the group at hand */
     double *y;       /* [d_inner] output of the recurrence */
     double *dy, *my; /* [d_inner] its bound and magnitude */
     double *z;       /* [d_inner] gate input */
@@ -46,8 +46,6 @@ struct hb_ref_box {
     double *dgate;   /* [d_inner] its bound */
     double *sink;    /* [2, d_inner] bound and magnitude nobody asked for */
 };
-
-enum { HB_REF_N_COEF = 9 };
 
 static inline struct hb_ref_box *hb_ref_box_of(struct hb_ref_state *state)
 {
@@ -64,6 +62,12 @@ static inline double hb_ref_gam(double n, double v)
 static inline int hb_ref_is_finite(double x)
 {
     return fabs(x) <= DBL_MAX;
+}
+
+/* fmax without the library call; a NaN in a is passed over. */
+static inline double hb_ref_max(double a, double b)
+{
+    return a > b ? a : b;
 }
 
 /* Bound of a computed value that is then stored with unit roundoff u and underflow error eta. */

@@ -6,21 +6,6 @@
 
 #include <string.h>
 
-/* Coefficient rows over n; the last four depend on the group only. */
-enum row {
-    ROW_BV,  /* dt*B */
-    ROW_BM,  /* |dt| (|B|+dB) */
-    ROW_BX,  /* error per |x| */
-    ROW_BDX, /* error per dx */
-    ROW_C,   /* C */
-    ROW_CR,  /* (1+ky)(|C|+dC): error of the output per R */
-    ROW_CM,  /* (ky+u)(|C|+dC): per M */
-    ROW_CH,  /* dC: per |h| */
-    ROW_CA,  /* |C|: magnitude per M */
-    N_ROWS
-};
-_Static_assert((int)N_ROWS == (int)HB_REF_N_COEF, "coefficient rows");
-
 /* Inputs of a call, in one of two precisions. */
 struct feed {
     const float *z, *xbc, *dt;
@@ -39,19 +24,20 @@ struct call {
     double *rows[HB_MAX_CONV_WIDTH]; /* inputs of the convolution, oldest first */
 };
 
-/* Factors of one head at one token. */
+/* Factors of one head at one token; th and dt with their errors in g. */
 struct head_step {
-    double a;    /* exp(-th) */
-    double ar;   /* a * r, r the relative error of one decay step */
-    double ew;   /* expm1(2 gq W_t) */
-    double dt_m; /* |dt| */
-    double b_max, c_max;
+    struct hb_ref_step g;
+    double a;  /* exp(-th) */
+    double ar; /* a * r, r the relative error of one decay step */
+    double ew; /* expm1(2 gq W_t) */
 };
 
-static double *coef_row(const struct call *k, enum row r)
-{
-    return k->box->coef + (int64_t)r * k->d.state_size;
-}
+/* B and C of one group [N] with their errors; b_top and c_top are |.| + error, b_max and c_max their maxima. */
+struct group_rows {
+    const double *b, *db, *b_top;
+    const double *c, *dc, *c_top;
+    double b_max, c_max;
+};
 
 static void begin_call(struct call *k)
 {
@@ -79,7 +65,7 @@ static void begin_call(struct call *k)
     for (int64_t i = 0; i < d->d_inner; i++) {
         double top = 0.0;
         for (int32_t n = 0; n < d->state_size; n++) {
-            top = fmax(top, box->state.m[i * d->state_size + n]);
+            top = hb_ref_max(top, box->state.m[i * d->state_size + n]);
         }
         box->reach[i] = 1.0 + top;
     }
@@ -146,10 +132,6 @@ static struct head_step make_head_step(struct call *k, int32_t head, double dt_r
 {
     const double u = HB_REF_U32;
     const struct hb_ref_rates *rates = &k->rates;
-    const int32_t n_state = k->d.state_size;
-    const int64_t group = head / (k->d.heads / k->d.groups);
-    const double *b = k->box->c + k->d.d_inner + group * n_state;
-    const double *db = k->box->dc + k->d.d_inner + group * n_state;
     const struct hb_layer_params *p = k->params;
     const struct hb_ref_gate gate = {.rate = k->numbers.a ? k->numbers.a[head] : (double)p->a[head],
                                      .bias = p->dt_bias ? p->dt_bias + head : NULL,
@@ -157,99 +139,174 @@ static struct head_step make_head_step(struct call *k, int32_t head, double dt_r
                                      .clamp = k->clamp,
                                      .lo = k->numbers.dt_lo,
                                      .hi = k->numbers.dt_hi};
-    const struct hb_ref_step g = hb_ref_step_of(&gate, rates, dt_raw);
-    struct head_step s = {0};
-    s.a = exp(-g.th);
-    s.dt_m = fabs(g.dt);
-    k->box->decay[head] += g.th;
-    const double th = fabs(g.th);
-    s.ar = decayed_error(g.th, s.a, g.eta + 2.0 * rates->gq * th + rates->e_exp + 3.0 * u + u * th);
+    struct head_step s = {.g = hb_ref_step_of(&gate, rates, dt_raw)};
+    const double th = fabs(s.g.th);
+    s.a = exp(-s.g.th);
+    s.ar = decayed_error(s.g.th, s.a, s.g.eta + 2.0 * rates->gq * th + rates->e_exp + 3.0 * u + u * th);
     if (rates->gq > 0.0) {
         /* beyond 300 every bound is past the range of fp32 until real decay brings the term back */
-        s.ew = expm1(fmin(2.0 * rates->gq * window_sum(k, head, g.th), 300.0));
+        const double e = 2.0 * rates->gq * window_sum(k, head, th);
+        s.ew = expm1(e > 300.0 ? 300.0 : e);
     }
-    const double k1 = s.dt_m * 4.0 * u + g.ddt * (1.0 + 4.0 * u);
-    const double k2 = s.dt_m + g.ddt;
-    double *bv = coef_row(k, ROW_BV), *bm = coef_row(k, ROW_BM);
-    double *bx = coef_row(k, ROW_BX), *bdx = coef_row(k, ROW_BDX);
-    for (int32_t n = 0; n < n_state; n++) {
-        const double most = fabs(b[n]) + db[n];
-        bv[n] = g.dt * b[n];
-        bm[n] = s.dt_m * most;
-        bx[n] = most * k1 + db[n] * k2;
-        bdx[n] = most * (k1 + k2);
-        s.b_max = fmax(s.b_max, most);
-    }
+    k->box->decay[head] += s.g.th;
     return s;
 }
 
-/* Rows of C of a group; returns the largest |C|+dC. */
-static double make_group_rows(const struct call *k, int64_t group)
+static double fill_top(const double *x, const double *dx, int32_t n, double *top)
 {
-    const struct hb_ref_dims *d = &k->d;
-    const int64_t at = d->d_inner + (d->groups + group) * d->state_size;
-    const double *c = k->box->c + at;
-    const double *dc = k->box->dc + at;
-    const double ky = k->rates.ky;
-    double top = 0.0;
-    for (int32_t n = 0; n < d->state_size; n++) {
-        const double most = fabs(c[n]) + dc[n];
-        coef_row(k, ROW_C)[n] = c[n];
-        coef_row(k, ROW_CR)[n] = (1.0 + ky) * most;
-        coef_row(k, ROW_CM)[n] = (ky + HB_REF_U32) * most;
-        coef_row(k, ROW_CH)[n] = dc[n];
-        coef_row(k, ROW_CA)[n] = fabs(c[n]);
-        top = fmax(top, most);
+    double largest = 0.0;
+    for (int32_t i = 0; i < n; i++) {
+        top[i] = fabs(x[i]) + dx[i];
+        largest = hb_ref_max(largest, top[i]);
     }
-    return top;
+    return largest;
 }
 
-struct sums {
-    double y, e, mag;
+static struct group_rows make_group_rows(const struct call *k, int64_t group)
+{
+    const int32_t n = k->d.state_size;
+    const int64_t at_b = k->d.d_inner + group * n;
+    const int64_t at_c = at_b + (int64_t)k->d.groups * n;
+    const struct hb_ref_box *box = k->box;
+    struct group_rows g = {.b = box->c + at_b, .db = box->dc + at_b, .b_top = box->tops,
+                           .c = box->c + at_c, .dc = box->dc + at_c, .c_top = box->tops + n};
+    g.b_max = fill_top(g.b, g.db, n, box->tops);
+    g.c_max = fill_top(g.c, g.dc, n, box->tops + n);
+    return g;
+}
+
+/* One (head, p): its N elements of the state, and what the token brings to them. */
+struct row_view {
+    double *h, *m, *r, *f;
+    const struct group_rows *g;
+    int64_t n;
+    double a, keep, ar, ew; /* keep = a (1 + r) */
+    double x;               /* dt x: times B the new term */
+    double x_top;           /* |dt| (|x|+dx): times |B|+dB its magnitude */
+    double err_b, err_db;   /* error per |B|+dB and per dB */
+    double floor_r;
 };
 
-/* Advances the N elements of one (head, p) and returns C.h, its error and its magnitude. Four partial sums each, so
- * that the additions do not wait for one another. */
-static struct sums advance_row(const struct call *k, const struct head_step *s, double xv, double dx, double floor_r,
-                               int64_t at)
+/* Sums over n of one row: C.h, and of (|C|+dC) R, (|C|+dC) M, dC |h|. */
+struct sums {
+    double y, r, m, h;
+};
+
+/* Two elements at a time in the vector extension of GCC and Clang: the sums then need no reordering by the compiler. */
+typedef double vec __attribute__((vector_size(16), aligned(8), may_alias));
+typedef int64_t bits __attribute__((vector_size(16)));
+enum { LANES = 2 };
+
+static inline vec load_vec(const double *p)
 {
-    enum { LANES = 4 };
-    const int64_t n_state = k->d.state_size;
-    double *restrict h = k->box->state.h + at;
-    double *restrict m = k->box->state.m + at;
-    double *restrict r = k->box->state.r + at;
-    double *restrict f = k->box->state.f + at;
-    const double *restrict bv = k->box->coef;
-    const double ax = fabs(xv), a = s->a, keep = s->a + s->ar, ar = s->ar, ew = s->ew;
-    double y[LANES] = {0}, e[LANES] = {0}, g[LANES] = {0};
-    for (int64_t n = 0; n < n_state; n += LANES) {
-        const int64_t lanes = n_state - n < LANES ? n_state - n : LANES;
-        for (int64_t l = 0; l < lanes; l++) {
-            const int64_t i = n + l;
-            const double *q = bv + i;
-            const double um = (ax + dx) * q[ROW_BM * n_state];
-            const double rn = keep * r[i] + a * f[i] + ar * m[i] +
-                              (ax * q[ROW_BX * n_state] + dx * q[ROW_BDX * n_state] + floor_r);
-            const double mn = a * m[i] + um;
-            const double hn = a * h[i] + xv * q[ROW_BV * n_state];
-            r[i] = rn;
-            m[i] = mn;
-            h[i] = hn;
-            f[i] = um * ew;
-            y[l] += q[ROW_C * n_state] * hn;
-            e[l] += q[ROW_CR * n_state] * rn + q[ROW_CM * n_state] * mn + q[ROW_CH * n_state] * fabs(hn);
-            g[l] += q[ROW_CA * n_state] * mn;
-        }
+    return *(const vec *)(const void *)p;
+}
+
+static inline void store_vec(double *p, vec x)
+{
+    *(vec *)(void *)p = x;
+}
+
+static inline vec abs_vec(vec x)
+{
+    const bits mask = {INT64_MAX, INT64_MAX};
+    return (vec)((bits)x & mask);
+}
+
+/* The elements i, i+1 of the row for i = from, from + 2, .. < to; adds to the sums. */
+static void advance_pairs(const struct row_view *v, int64_t from, int64_t to, struct sums *out)
+{
+    const struct group_rows g = *v->g;
+    const double a = v->a, keep = v->keep, ar = v->ar, ew = v->ew, x = v->x, x_top = v->x_top;
+    const double err_b = v->err_b, err_db = v->err_db, floor_r = v->floor_r;
+    double *h = v->h, *m = v->m, *r = v->r, *f = v->f;
+    vec sy = {0}, sr = {0}, sm = {0}, sh = {0};
+    for (int64_t i = from; i < to; i += LANES) {
+        const vec bt = load_vec(g.b_top + i), ct = load_vec(g.c_top + i);
+        const vec m0 = load_vec(m + i), um = x_top * bt;
+        const vec added = err_b * bt + err_db * load_vec(g.db + i) + floor_r;
+        const vec rn = keep * load_vec(r + i) + a * load_vec(f + i) + ar * m0 + added;
+        const vec mn = a * m0 + um;
+        const vec hn = a * load_vec(h + i) + x * load_vec(g.b + i);
+        store_vec(r + i, rn);
+        store_vec(m + i, mn);
+        store_vec(h + i, hn);
+        store_vec(f + i, um * ew);
+        sy += load_vec(g.c + i) * hn;
+        sr += ct * rn;
+        sm += ct * mn;
+        sh += load_vec(g.dc + i) * abs_vec(hn);
     }
-    const struct sums out = {(y[0] + y[1]) + (y[2] + y[3]), (e[0] + e[1]) + (e[2] + e[3]),
-                             (g[0] + g[1]) + (g[2] + g[3])};
+    out->y += sy[0] + sy[1];
+    out->r += sr[0] + sr[1];
+    out->m += sm[0] + sm[1];
+    out->h += sh[0] + sh[1];
+}
+
+/* The last element of a row of odd length: the same code on a copy whose second lane is zero. */
+static void advance_last(const struct row_view *v, struct sums *out)
+{
+    const int64_t i = v->n - 1;
+    const struct group_rows *g = v->g;
+    double s[4][LANES] = {{v->h[i]}, {v->m[i]}, {v->r[i]}, {v->f[i]}};
+    const double b[LANES] = {g->b[i]}, db[LANES] = {g->db[i]}, bt[LANES] = {g->b_top[i]};
+    const double c[LANES] = {g->c[i]}, dc[LANES] = {g->dc[i]}, ct[LANES] = {g->c_top[i]};
+    const struct group_rows copy = {.b = b, .db = db, .b_top = bt, .c = c, .dc = dc, .c_top = ct};
+    struct row_view one = *v;
+    one.g = &copy;
+    one.h = s[0];
+    one.m = s[1];
+    one.r = s[2];
+    one.f = s[3];
+    advance_pairs(&one, 0, LANES, out);
+    v->h[i] = s[0][0];
+    v->m[i] = s[1][0];
+    v->r[i] = s[2][0];
+    v->f[i] = s[3][0];
+}
+
+static struct sums advance_row(const struct row_view *v)
+{
+    struct sums out = {0};
+    advance_pairs(v, 0, v->n - v->n % LANES, &out);
+    if (v->n % LANES != 0) {
+        advance_last(v, &out);
+    }
     return out;
 }
 
-/* All rows of one head: state, and y with its bound as it is stored for the norm. */
-static void advance_head(const struct call *k, int32_t head, const struct head_step *s)
+static struct row_view make_row(const struct call *k, const struct head_step *s, const struct group_rows *g, int64_t i,
+                                double reach)
 {
     const double u = HB_REF_U32;
+    const struct hb_ref_box *box = k->box;
+    const int64_t at = i * k->d.state_size;
+    const double x = box->c[i], ax = fabs(x), dx = box->dc[i];
+    const double dt = fabs(s->g.dt);
+    const double k1 = dt * 4.0 * u + s->g.ddt * (1.0 + 4.0 * u); /* per U */
+    const double k2 = dt + s->g.ddt;                             /* per dU */
+    const struct row_view v = {.h = box->state.h + at,
+                               .m = box->state.m + at,
+                               .r = box->state.r + at,
+                               .f = box->state.f + at,
+                               .g = g,
+                               .n = k->d.state_size,
+                               .a = s->a,
+                               .keep = s->a + s->ar,
+                               .ar = s->ar,
+                               .ew = s->ew,
+                               .x = s->g.dt * x,
+                               .x_top = dt * (ax + dx),
+                               .err_b = (ax + dx) * k1 + dx * k2,
+                               .err_db = ax * k2,
+                               .floor_r = 4.0 * HB_REF_TINY * reach};
+    return v;
+}
+
+/* All rows of one head: state, and y with its bound as it is stored for the norm. */
+static void advance_head(const struct call *k, int32_t head, const struct head_step *s, const struct group_rows *g)
+{
+    const double u = HB_REF_U32, ky = k->rates.ky;
     const struct hb_ref_dims *d = &k->d;
     struct hb_ref_box *box = k->box;
     const double skip = k->params->d ? (double)k->params->d[head] : 0.0;
@@ -257,18 +314,18 @@ static void advance_head(const struct call *k, int32_t head, const struct head_s
     for (int32_t p = 0; p < d->head_dim; p++) {
         const int64_t i = (int64_t)head * d->head_dim + p;
         const double x = box->c[i], dx = box->dc[i];
-        const double xm = fabs(x) + dx;
-        box->reach[i] += (1.0 + s->dt_m) * (1.0 + xm) * (1.0 + s->b_max);
+        box->reach[i] += (1.0 + fabs(s->g.dt)) * (1.0 + fabs(x) + dx) * (1.0 + g->b_max);
         const double reach = box->reach[i] <= (double)FLT_MAX ? box->reach[i] : (double)INFINITY;
-        const struct sums t = advance_row(k, s, x, dx, 4.0 * HB_REF_TINY * reach, i * d->state_size);
-        const double skip_m = fabs(skip) * xm;
-        double e = t.e + 4.0 * u * skip_m + fabs(skip) * dx + terms * HB_REF_TINY * (1.0 + s->c_max) * reach;
-        e += u * e;
-        if (!(t.mag + skip_m + e <= (double)FLT_MAX)) {
+        const struct row_view row = make_row(k, s, g, i, reach);
+        const struct sums t = advance_row(&row);
+        const double skip_m = fabs(skip) * (fabs(x) + dx);
+        double e = (1.0 + ky) * t.r + (ky + u) * t.m + t.h + 4.0 * u * skip_m + fabs(skip) * dx;
+        e += u * e + terms * HB_REF_TINY * (1.0 + g->c_max) * reach;
+        if (!(t.m + skip_m + e <= (double)FLT_MAX)) {
             e = (double)INFINITY;
         }
         box->y[i] = t.y + skip * x;
-        box->my[i] = t.mag + fabs(skip) * fabs(x);
+        box->my[i] = t.m + skip_m;
         box->dy[i] = hb_ref_rounded(box->y[i], e, k->rates.u_io, k->rates.io_floor);
     }
 }
@@ -277,16 +334,15 @@ static void advance_token(struct call *k, const struct feed *in, int64_t t)
 {
     const double *rows[HB_MAX_CONV_WIDTH] = {k->rows[0], k->rows[1], k->rows[2], k->rows[3]};
     const int32_t per_group = k->d.heads / k->d.groups;
-    double c_max = 0.0;
+    struct group_rows g = {0};
     hb_ref_conv_token(k->config, &k->rates, rows, k->box);
     for (int32_t head = 0; head < k->d.heads; head++) {
         if (head % per_group == 0) {
-            c_max = make_group_rows(k, head / per_group);
+            g = make_group_rows(k, head / per_group);
         }
         const int64_t at = t * k->d.heads + head;
-        struct head_step s = make_head_step(k, head, in->dt64 ? in->dt64[at] : (double)in->dt[at]);
-        s.c_max = c_max;
-        advance_head(k, head, &s);
+        const struct head_step s = make_head_step(k, head, in->dt64 ? in->dt64[at] : (double)in->dt[at]);
+        advance_head(k, head, &s, &g);
     }
     struct hb_ref_state *state = &k->box->state;
     state->ring_pos = state->ring_pos + 1 < k->d.chunk ? state->ring_pos + 1 : 0;
@@ -302,7 +358,7 @@ static void fold_sums(const struct call *k, struct hb_ref_state *state)
     for (int32_t head = 0; head < k->d.heads && ks > 0.0; head++) {
         const double kept = exp(-k->box->decay[head]);
         for (int64_t i = head * per_head; i < (head + 1) * per_head; i++) {
-            const double added = fmax(state->m[i] - kept * k->box->m0[i], 0.0);
+            const double added = hb_ref_max(state->m[i] - kept * k->box->m0[i], 0.0);
             state->r[i] += ks * (added + state->r[i]);
         }
     }

@@ -31,7 +31,7 @@ static void finish(const struct hb_ref_rates *k, struct stage s, double inner_sc
         s.dv = hb_ref_rounded(s.v, s.dv, k->u_io, k->io_floor * inner_scale);
     }
     s.dv = hb_ref_rounded(s.v, s.dv, k->u_io, k->io_floor);
-    const double size = fmax(s.mag, fabs(s.v));
+    const double size = hb_ref_max(s.mag, fabs(s.v));
     const int value_ok = hb_ref_is_finite(s.v);
     *out = s.v;
     *bound = value_ok && hb_ref_is_finite(s.dv) ? s.dv : (double)INFINITY;

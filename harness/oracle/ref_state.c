@@ -45,7 +45,7 @@ static size_t lay_out(const struct hb_ref_dims *d, struct hb_ref_box *box, doubl
     box->taps = place(base, &at, d->dim * (d->conv_width + 1));
     box->c = place(base, &at, d->dim);
     box->dc = place(base, &at, d->dim);
-    box->coef = place(base, &at, (int64_t)HB_REF_N_COEF * d->state_size);
+    box->tops = place(base, &at, 2 * (int64_t)d->state_size);
     box->y = place(base, &at, d->d_inner);
     box->dy = place(base, &at, d->d_inner);
     box->my = place(base, &at, d->d_inner);
