@@ -19,22 +19,17 @@ static const uint8_t magic[4] = {'H', 'B', 'C', '1'};
 
 static void init_group(int32_t group, void *at) {
     const struct hb_case_field *f;
-    const int n = hb_case_fields(&f);
+    const int n = hb_case_group_fields(group, &f);
     for (int i = 0; i < n; i++) {
-        if (f[i].group == group) {
-            hb_case_field_set(&f[i], at, f[i].initial);
-        }
+        hb_case_field_set(&f[i], at, f[i].initial);
     }
 }
 
 /* Clamps the used fields of one group and gives the others their default. */
 static void clamp_group(int32_t group, int32_t kind, void *at) {
     const struct hb_case_field *f;
-    const int n = hb_case_fields(&f);
+    const int n = hb_case_group_fields(group, &f);
     for (int i = 0; i < n; i++) {
-        if (f[i].group != group) {
-            continue;
-        }
         int64_t v = hb_case_field_get(&f[i], at);
         v = v < f[i].lo ? f[i].lo : v;
         v = v > f[i].hi ? f[i].hi : v;
@@ -45,11 +40,12 @@ static void clamp_group(int32_t group, int32_t kind, void *at) {
 void hb_case_init(struct hb_case *c) {
     memset(c, 0, sizeof *c); /* padding bytes too: cases are compared as memory */
     init_group(HB_GROUP_CONFIG, &c->config);
-    for (int s = 0; s < HB_MAX_STEPS; s++) {
-        init_group(HB_GROUP_STEP, &c->step[s]);
-        for (int r = 0; r < HB_MAX_ROWS; r++) {
-            init_group(HB_GROUP_ROW, &c->step[s].row[r]);
-        }
+    init_group(HB_GROUP_STEP, &c->step[0]);
+    for (int r = 0; r < HB_MAX_ROWS; r++) {
+        init_group(HB_GROUP_ROW, &c->step[0].row[r]);
+    }
+    for (int s = 1; s < HB_MAX_STEPS; s++) {
+        c->step[s] = c->step[0];
     }
     for (int b = 0; b < HB_MAX_BREAKS; b++) {
         init_group(HB_GROUP_BREAK, &c->brk[b]);
@@ -290,9 +286,9 @@ static uint64_t field_to_raw(const struct hb_case_field *f, int64_t value) {
 
 static void read_group(struct hb_byte_reader *in, int32_t group, int32_t kind, void *at) {
     const struct hb_case_field *f;
-    const int n = hb_case_fields(&f);
+    const int n = hb_case_group_fields(group, &f);
     for (int i = 0; i < n; i++) {
-        if (f[i].group == group && hb_case_field_used(&f[i], kind)) {
+        if (hb_case_field_used(&f[i], kind)) {
             hb_case_field_set(&f[i], at, field_from_raw(&f[i], hb_bytes_get(in, field_width(&f[i]))));
             if (group == HB_GROUP_STEP && f[i].offset == offsetof(struct hb_case_step, kind)) {
                 kind = ((const struct hb_case_step *)at)->kind; /* the first field of a step */
@@ -303,9 +299,9 @@ static void read_group(struct hb_byte_reader *in, int32_t group, int32_t kind, v
 
 static void write_group(struct hb_byte_writer *out, int32_t group, int32_t kind, const void *at) {
     const struct hb_case_field *f;
-    const int n = hb_case_fields(&f);
+    const int n = hb_case_group_fields(group, &f);
     for (int i = 0; i < n; i++) {
-        if (f[i].group == group && hb_case_field_used(&f[i], kind)) {
+        if (hb_case_field_used(&f[i], kind)) {
             hb_bytes_put(out, field_to_raw(&f[i], hb_case_field_get(&f[i], at)), field_width(&f[i]));
         }
     }

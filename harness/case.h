@@ -209,6 +209,8 @@ void hb_case_backend_config(const struct hb_case *c, struct hb_config *config);
 /* Limits that hb_case_normalize keeps, so that no case takes long (case.c says how they are counted). */
 enum { HB_CASE_MAX_WORK = 1 << 22, HB_CASE_MAX_TOKENS = 1024 };
 
+/* The fields of one group (enum hb_field_group), which stand together in the table; returns their number. */
+int hb_case_group_fields(int32_t group, const struct hb_case_field **fields);
 /* Value of field f in a struct of its group, and the write of it (value must be in range). */
 int64_t hb_case_field_get(const struct hb_case_field *f, const void *group);
 void hb_case_field_set(const struct hb_case_field *f, void *group, int64_t value);

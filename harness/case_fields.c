@@ -39,73 +39,95 @@ static const char *const break_names[] = {
 #define BREAK(name, lo, hi, initial, names, wide) \
     {#name, HB_GROUP_BREAK, offsetof(struct hb_case_break, name), lo, hi, initial, ANY_KIND, names, wide}
 
-static const struct hb_case_field fields_table[] = {
-    CONFIG(target, 0, HB_N_TARGETS - 1, 0, target_names),
-    CONFIG(n_layers, 1, 4, 3, NULL),
-    CONFIG(attn_mask, 0, 15, 4, NULL),
-    CONFIG(heads, 1, 8, 2, NULL),
-    CONFIG(head_dim, 1, 80, 4, NULL),
-    CONFIG(state_size, 1, 128, 8, NULL),
-    CONFIG(groups, 1, 8, 1, NULL),
-    CONFIG(conv_width, 2, HB_MAX_CONV_WIDTH, 4, NULL),
-    CONFIG(chunk_size, 4, 64, 8, NULL),
-    CONFIG(page_chunks, 0, 4, 0, NULL),
-    CONFIG(act_dtype, 0, HB_N_FLOAT_DTYPES - 1, 0, dtype_names),
-    CONFIG(state_dtype, 0, HB_N_FLOAT_DTYPES - 1, 0, dtype_names),
-    CONFIG(conv_act, 0, HB_N_CONV_ACTS - 1, 0, conv_act_names),
-    CONFIG(gate_norm, 0, HB_N_GATE_NORMS - 1, 0, gate_norm_names),
-    CONFIG(norm_whole, 0, 1, 0, NULL),
-    CONFIG(dt_softplus, 0, 1, 1, NULL),
-    CONFIG(dt_clamp, 0, HB_DT_CLAMP_LIMIT, 0, dt_clamp_names),
-    CONFIG(eps, 0, 1, 0, eps_names),
-    CONFIG(conv_bias, 0, 1, 0, NULL),
-    CONFIG(dt_bias, 0, 1, 1, NULL),
-    CONFIG(skip_d, 0, 1, 0, NULL),
-    CONFIG(q_heads, 1, 8, 2, NULL),
-    CONFIG(kv_heads, 1, 8, 1, NULL),
-    CONFIG(attn_dim, 1, 32, 4, NULL),
-    CONFIG(spare_slots, 0, 8, 2, NULL),
-    CONFIG(kernel_form, 0, HB_N_FORMS - 1, 0, form_names),
-    CONFIG(thread_order, 0, HB_N_ORDERS - 1, 0, order_names),
-    CONFIG(block_order, 0, HB_N_ORDERS - 1, 0, order_names),
-    CONFIG(order_seed, 0, 255, 0, NULL),
-    CONFIG(value_class, 0, HB_N_VALUE_CLASSES - 1, 0, class_names),
-    CONFIG(unread, 0, HB_N_UNREAD - 1, 0, unread_names),
-    CONFIG(seed, INT32_MIN, INT32_MAX, 1, NULL),
-    CONFIG(relation, 0, 66, 0, NULL),
-    CONFIG(relation_arg, 0, 255, 0, NULL),
+#define CONFIG_FIELDS \
+    CONFIG(target, 0, HB_N_TARGETS - 1, 0, target_names), \
+    CONFIG(n_layers, 1, 4, 3, NULL), \
+    CONFIG(attn_mask, 0, 15, 4, NULL), \
+    CONFIG(heads, 1, 8, 2, NULL), \
+    CONFIG(head_dim, 1, 80, 4, NULL), \
+    CONFIG(state_size, 1, 128, 8, NULL), \
+    CONFIG(groups, 1, 8, 1, NULL), \
+    CONFIG(conv_width, 2, HB_MAX_CONV_WIDTH, 4, NULL), \
+    CONFIG(chunk_size, 4, 64, 8, NULL), \
+    CONFIG(page_chunks, 0, 4, 0, NULL), \
+    CONFIG(act_dtype, 0, HB_N_FLOAT_DTYPES - 1, 0, dtype_names), \
+    CONFIG(state_dtype, 0, HB_N_FLOAT_DTYPES - 1, 0, dtype_names), \
+    CONFIG(conv_act, 0, HB_N_CONV_ACTS - 1, 0, conv_act_names), \
+    CONFIG(gate_norm, 0, HB_N_GATE_NORMS - 1, 0, gate_norm_names), \
+    CONFIG(norm_whole, 0, 1, 0, NULL), \
+    CONFIG(dt_softplus, 0, 1, 1, NULL), \
+    CONFIG(dt_clamp, 0, HB_DT_CLAMP_LIMIT, 0, dt_clamp_names), \
+    CONFIG(eps, 0, 1, 0, eps_names), \
+    CONFIG(conv_bias, 0, 1, 0, NULL), \
+    CONFIG(dt_bias, 0, 1, 1, NULL), \
+    CONFIG(skip_d, 0, 1, 0, NULL), \
+    CONFIG(q_heads, 1, 8, 2, NULL), \
+    CONFIG(kv_heads, 1, 8, 1, NULL), \
+    CONFIG(attn_dim, 1, 32, 4, NULL), \
+    CONFIG(spare_slots, 0, 8, 2, NULL), \
+    CONFIG(kernel_form, 0, HB_N_FORMS - 1, 0, form_names), \
+    CONFIG(thread_order, 0, HB_N_ORDERS - 1, 0, order_names), \
+    CONFIG(block_order, 0, HB_N_ORDERS - 1, 0, order_names), \
+    CONFIG(order_seed, 0, 255, 0, NULL), \
+    CONFIG(value_class, 0, HB_N_VALUE_CLASSES - 1, 0, class_names), \
+    CONFIG(unread, 0, HB_N_UNREAD - 1, 0, unread_names), \
+    CONFIG(seed, INT32_MIN, INT32_MAX, 1, NULL), \
+    CONFIG(relation, 0, 66, 0, NULL), \
+    CONFIG(relation_arg, 0, 255, 0, NULL)
 
-    STEP(kind, ANY_KIND, 0, HB_N_STEP_KINDS - 1, 0, kind_names),
-    STEP(mode, WITH_ROWS, INT32_MIN, INT32_MAX, 1, NULL),
-    STEP(n_decode, WITH_ROWS, 0, HB_MAX_ROWS, 0, NULL),
-    STEP(pad_rows, WITH_ROWS, 0, 8, 0, NULL),
-    STEP(pad_tokens, WITH_ROWS, 0, 32, 0, NULL),
-    STEP(optional, WITH_ROWS, 0, 15, 0, NULL),
-    STEP(layer_mask, WITH_ROWS, 0, 15, 0, NULL),
-    STEP(request, BIT(TAKE), 0, HB_MAX_REQS - 1, 0, NULL),
-    STEP(slot_kind, BIT(TAKE), 0, 1, 0, slot_kind_names),
-    STEP(prefix, BIT(TAKE), 0, 200, 0, NULL),
-    STEP(from, BIT(TAKE), -1, HB_MAX_STEPS - 1, -1, NULL),
-    STEP(slot, BIT(FREE) | BIT(COPY), 0, HB_MAX_STEPS - 1, 0, NULL),
-    STEP(slot2, BIT(COPY), 0, HB_MAX_STEPS - 1, 0, NULL),
-    STEP(target, BIT(ENTRY), 0, 1, 0, entry_target_names),
-    STEP(direction, BIT(ENTRY), 0, 1, 0, direction_names),
-    STEP(layer, BIT(ENTRY), -1, HB_MAX_LAYERS, 0, NULL),
-    STEP(null_args, BIT(ENTRY), 0, 1, 0, NULL),
+#define STEP_FIELDS \
+    STEP(kind, ANY_KIND, 0, HB_N_STEP_KINDS - 1, 0, kind_names), \
+    STEP(mode, WITH_ROWS, INT32_MIN, INT32_MAX, 1, NULL), \
+    STEP(n_decode, WITH_ROWS, 0, HB_MAX_ROWS, 0, NULL), \
+    STEP(pad_rows, WITH_ROWS, 0, 8, 0, NULL), \
+    STEP(pad_tokens, WITH_ROWS, 0, 32, 0, NULL), \
+    STEP(optional, WITH_ROWS, 0, 15, 0, NULL), \
+    STEP(layer_mask, WITH_ROWS, 0, 15, 0, NULL), \
+    STEP(request, BIT(TAKE), 0, HB_MAX_REQS - 1, 0, NULL), \
+    STEP(slot_kind, BIT(TAKE), 0, 1, 0, slot_kind_names), \
+    STEP(prefix, BIT(TAKE), 0, 200, 0, NULL), \
+    STEP(from, BIT(TAKE), -1, HB_MAX_STEPS - 1, -1, NULL), \
+    STEP(slot, BIT(FREE) | BIT(COPY), 0, HB_MAX_STEPS - 1, 0, NULL), \
+    STEP(slot2, BIT(COPY), 0, HB_MAX_STEPS - 1, 0, NULL), \
+    STEP(target, BIT(ENTRY), 0, 1, 0, entry_target_names), \
+    STEP(direction, BIT(ENTRY), 0, 1, 0, direction_names), \
+    STEP(layer, BIT(ENTRY), -1, HB_MAX_LAYERS, 0, NULL), \
+    STEP(null_args, BIT(ENTRY), 0, 1, 0, NULL)
 
-    ROW(request, 0, HB_MAX_REQS - 1, 0),
-    ROW(length, 1, 200, 1),
-    ROW(track, 0, 1, 0),
-    ROW(track_slot, 0, HB_MAX_STEPS - 1, 0),
-    ROW(track_point, 0, 50, 0),
+#define ROW_FIELDS \
+    ROW(request, 0, HB_MAX_REQS - 1, 0), \
+    ROW(length, 1, 200, 1), \
+    ROW(track, 0, 1, 0), \
+    ROW(track_slot, 0, HB_MAX_STEPS - 1, 0), \
+    ROW(track_point, 0, 50, 0)
 
-    BREAK(step, -1, HB_MAX_STEPS - 1, 0, NULL, 0),
-    BREAK(field, 0, HB_N_BREAK_FIELDS - 1, 0, break_names, 0),
-    BREAK(row, 0, 65535, 0, NULL, 0),
-    BREAK(operation, 0, HB_N_BREAK_OPS - 1, 0, operation_names, 0),
-    BREAK(value, INT64_MIN, INT64_MAX, 0, NULL, 1),
-};
+#define BREAK_FIELDS \
+    BREAK(step, -1, HB_MAX_STEPS - 1, 0, NULL, 0), \
+    BREAK(field, 0, HB_N_BREAK_FIELDS - 1, 0, break_names, 0), \
+    BREAK(row, 0, 65535, 0, NULL, 0), \
+    BREAK(operation, 0, HB_N_BREAK_OPS - 1, 0, operation_names, 0), \
+    BREAK(value, INT64_MIN, INT64_MAX, 0, NULL, 1)
+
+static const struct hb_case_field fields_table[] = {CONFIG_FIELDS, STEP_FIELDS, ROW_FIELDS, BREAK_FIELDS};
 /* clang-format on */
+
+#define COUNT(fields) (sizeof((const struct hb_case_field[]){fields}) / sizeof(struct hb_case_field))
+enum {
+    N_CONFIG = COUNT(CONFIG_FIELDS),
+    N_STEP = COUNT(STEP_FIELDS),
+    N_ROW = COUNT(ROW_FIELDS),
+    N_BREAK = COUNT(BREAK_FIELDS)
+};
+
+int hb_case_group_fields(int32_t group, const struct hb_case_field **fields) {
+    static const int first[] = {0, N_CONFIG, N_CONFIG + N_STEP, N_CONFIG + N_STEP + N_ROW};
+    static const int count[] = {N_CONFIG, N_STEP, N_ROW, N_BREAK};
+    if (group < HB_GROUP_CONFIG || group > HB_GROUP_BREAK) {
+        return 0;
+    }
+    *fields = fields_table + first[group];
+    return count[group];
+}
 
 int hb_case_fields(const struct hb_case_field **fields) {
     *fields = fields_table;

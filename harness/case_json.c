@@ -94,11 +94,11 @@ static void put_value(struct text *t, const struct hb_case_field *f, int64_t v) 
 /* The members of one struct, separated by sep; returns how many were written. */
 static int put_group(struct text *t, int32_t group, int32_t kind, const void *at, const char *sep) {
     const struct hb_case_field *f;
-    const int n = hb_case_fields(&f);
+    const int n = hb_case_group_fields(group, &f);
     int written = 0;
     for (int i = 0; i < n; i++) {
         const int64_t v = hb_case_field_get(&f[i], at);
-        if (f[i].group != group || is_top(&f[i]) || !hb_case_field_used(&f[i], kind) ||
+        if (is_top(&f[i]) || !hb_case_field_used(&f[i], kind) ||
             (v == f[i].initial && !is_main(&f[i]))) {
             continue;
         }

@@ -101,9 +101,9 @@ static int read_value(struct reader *r, const struct place *at, const struct hb_
 
 static const struct hb_case_field *find_field(int32_t group, const char *name) {
     const struct hb_case_field *f;
-    const int n = hb_case_fields(&f);
+    const int n = hb_case_group_fields(group, &f);
     for (int i = 0; i < n; i++) {
-        if (f[i].group == group && !is_target(&f[i]) && strcmp(f[i].name, name) == 0) {
+        if (!is_target(&f[i]) && strcmp(f[i].name, name) == 0) {
             return &f[i];
         }
     }
@@ -283,9 +283,9 @@ static int read_top(struct reader *r, const cJSON *root, struct hb_case *c) {
 static int same_group(struct reader *r, const struct place *at, int32_t group, int32_t kind,
                       const void *said, const void *normal) {
     const struct hb_case_field *f;
-    const int n = hb_case_fields(&f);
+    const int n = hb_case_group_fields(group, &f);
     for (int i = 0; i < n; i++) {
-        if (f[i].group != group || !hb_case_field_used(&f[i], kind)) {
+        if (!hb_case_field_used(&f[i], kind)) {
             continue;
         }
         const int64_t a = hb_case_field_get(&f[i], said);

@@ -43,11 +43,11 @@ static int64_t edge_value(const struct hb_case_field *f, int64_t now, struct hb_
 
 static void mutate_group(struct hb_rng *r, int32_t group, int32_t kind, void *at) {
     const struct hb_case_field *f;
-    const int n = hb_case_fields(&f);
+    const int n = hb_case_group_fields(group, &f);
     const int start = hb_rng_below(r, n);
     for (int i = 0; i < n; i++) {
         const struct hb_case_field *one = &f[(start + i) % n];
-        if (one->group == group && hb_case_field_used(one, kind)) {
+        if (hb_case_field_used(one, kind)) {
             hb_case_field_set(one, at, edge_value(one, hb_case_field_get(one, at), r));
             return;
         }
