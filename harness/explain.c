@@ -31,9 +31,35 @@ static void add_prediction(void *ctx, int32_t step, const char *call, const stru
     cJSON_AddItemToArray(list, item);
 }
 
+/* One call per line, as the rest of the case's text. */
+static char *print_calls(const cJSON *calls) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) {
+        return NULL;
+    }
+    fputs("{\"calls\": [", out);
+    const cJSON *item;
+    int first = 1;
+    int failed = 0;
+    cJSON_ArrayForEach(item, calls) {
+        char *line = cJSON_PrintUnformatted(item);
+        failed |= line == NULL;
+        fprintf(out, "%s\n    %s", first ? "" : ",", line ? line : "");
+        cJSON_free(line);
+        first = 0;
+    }
+    fputs("]}", out);
+    if (fclose(out) != 0 || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
 char *hb_explain_predicted(const struct hb_case *c) {
-    cJSON *root = cJSON_CreateObject();
-    cJSON *calls = cJSON_AddArrayToObject(root, "calls");
+    cJSON *calls = cJSON_CreateArray();
     const struct hb_run_options o = {.tamper_element = -1,
                                      .status_only = 1,
                                      .predicted = add_prediction,
@@ -41,9 +67,9 @@ char *hb_explain_predicted(const struct hb_case *c) {
     struct hb_verdict v;
     char *text = NULL;
     if (calls && hb_run_case(hb_adapter_oracle(), c, &o, &v, NULL) == 0) {
-        text = cJSON_Print(root);
+        text = print_calls(calls);
     }
-    cJSON_Delete(root);
+    cJSON_Delete(calls);
     return text;
 }
 

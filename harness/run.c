@@ -108,6 +108,9 @@ int hb_run_judge(struct hb_run *r, const char *call, const char *place, const st
         r->stats->status_seen[(uint32_t)want->status & 31]++;
         r->stats->rule_broken[(uint32_t)want->rule & 255]++;
     }
+    if (r->capture && want->status != HB_OK) {
+        r->capture->refused++;
+    }
     if (r->o->predicted) {
         r->o->predicted(r->o->predicted_ctx, r->step, call, want);
     }
@@ -260,13 +263,18 @@ static int open_run(struct hb_run *r) {
         hb_case_backend_config(r->c, &r->config);
     }
     r->config.defect = r->o->defect;
+    r->step = -1;
+    struct hb_config broken = r->config;
+    hb_materialize_config_breaks(r->c, &broken);
+    hb_expect_create(&broken, &r->caps, &want);
+    if (want.status == HB_OK) {
+        r->config = broken; /* the breaks left a valid configuration: it is the one to run */
+    }
     if (make_params(r)) {
         r->no_memory = 1;
         return 0;
     }
-    r->step = -1;
-    hb_materialize_config_breaks(r->c, &r->config);
-    hb_expect_create(&r->config, &r->caps, &want);
+    r->config = broken;
     hb_error_clear(&got);
     status = r->backend->create(r->backend->ctx, &r->config, r->params, &r->handle, &got);
     if (!hb_run_judge(r, "create", "config", &want, status, &got)) {

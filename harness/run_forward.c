@@ -313,6 +313,7 @@ static void capture_output(struct hb_run *r, const struct live_row *row, int32_t
         cap->cap = next;
     }
     struct hb_captured *item = &cap->item[cap->n];
+    item->request = row->request;
     item->stream = row->stream;
     item->layer = layer;
     item->pos = pos;

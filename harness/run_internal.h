@@ -22,7 +22,7 @@ struct hb_content {
 
 /* One captured output token of one layer, for relations. */
 struct hb_captured {
-    int32_t stream, layer, n;
+    int32_t request, stream, layer, n;
     int64_t pos;
     float *got;
     double *bound;
@@ -38,6 +38,7 @@ struct hb_capture {
         double *bound[HB_MAX_LAYERS];
     } slot[HB_MAX_NAMES];
     int32_t n_conv, n_ssm;
+    int32_t refused; /* calls with a predicted error */
 };
 
 /* How a transformed run differs beyond its case (see relations.c). */

@@ -152,6 +152,11 @@ static void set_table(struct hb_run *r, int32_t req, int32_t slot) {
     if (hb_run_judge(r, "table_set", "take", &want, status, &got)) {
         r->slots.table[req] = slot;
     }
+    /* the write is checked with the next comparison */
+    int32_t table = hb_run_region(r, "req_to_slot", -1);
+    if (table >= 0) {
+        memcpy(r->mirror[table], r->slots.table, (size_t)r->region[table].bytes);
+    }
 }
 
 /* A request that already has `prefix` tokens: random state and KV entries, exactly known. */
@@ -297,11 +302,6 @@ void hb_run_take(struct hb_run *r, const struct hb_case_step *step) {
         restart(r, source, ids[0]);
     } else if (step->prefix > 0) {
         write_prefix(r, content, ids[0], step->prefix);
-    }
-    /* the table write is checked with the next comparison */
-    int32_t table = hb_run_region(r, "req_to_slot", -1);
-    if (table >= 0) {
-        memcpy(r->mirror[table], r->slots.table, (size_t)r->region[table].bytes);
     }
 }
 
