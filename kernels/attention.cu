@@ -24,12 +24,7 @@ HB_INLINE int64_t query_index(const struct hb_k_attention &args, const struct qu
 
 /* l = sm_scale (q . k), components ascending. */
 HB_INLINE float score(const struct hb_k_attention &args, const struct query &q, int64_t key) {
-    const int64_t query = query_index(args, q);
-    float dot = 0.0f;
-    for (int32_t d = 0; d < args.attn_dim; d++) {
-        dot += hb_load(args.q, query + d, args.act_dtype) * hb_load(args.k_buf, key + d, args.act_dtype);
-    }
-    return args.sm_scale * dot;
+    return args.sm_scale * hb_dot(args.q, query_index(args, q), args.k_buf, key, args.attn_dim, args.act_dtype);
 }
 
 HB_INLINE float largest_score(const struct hb_k_attention &args, const struct query &q) {

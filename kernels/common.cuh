@@ -19,6 +19,25 @@ HB_INLINE void hb_store(void *array, int64_t index, int32_t dtype, float value) 
     }
 }
 
+/* sum_i a[a_index + i] b[b_index + i], i ascending. The branch stands outside of the loop: this is the hot one. */
+HB_INLINE float hb_dot(const void *a, int64_t a_index, const void *b, int64_t b_index, int32_t n, int32_t dtype) {
+    float sum = 0.0f;
+    if (dtype == HB_BF16) {
+        const uint16_t *x = (const uint16_t *)a + a_index;
+        const uint16_t *y = (const uint16_t *)b + b_index;
+        for (int32_t i = 0; i < n; i++) {
+            sum += hb_bf16_to_float(x[i]) * hb_bf16_to_float(y[i]);
+        }
+    } else {
+        const float *x = (const float *)a + a_index;
+        const float *y = (const float *)b + b_index;
+        for (int32_t i = 0; i < n; i++) {
+            sum += x[i] * y[i];
+        }
+    }
+    return sum;
+}
+
 /* Bit copy of one element: a NaN keeps its payload. */
 HB_INLINE void hb_copy(void *to, int64_t to_index, const void *from, int64_t from_index, int32_t dtype) {
     if (dtype == HB_BF16) {

@@ -7,7 +7,8 @@
 #include "kernels/common.cuh"
 #include "kernels/launchers.cuh"
 
-enum { TILE_TOKENS = 8, TILE_CHANNELS = 32, TILE_THREADS = HB_SIZE(64, 16), TILE_BLOCKS = 2 };
+enum { MAX_WIDTH = HB_MAX_CONV_WIDTH };
+enum { TILE_TOKENS = 8, TILE_CHANNELS = 32, TILE_THREADS = HB_SIZE(64, 8), TILE_BLOCKS = 2 };
 
 HB_INLINE int64_t window_index(const struct hb_k_conv &args, int32_t slot, int32_t channel) {
     return ((int64_t)slot * args.dim + channel) * (args.width - 1);
@@ -28,6 +29,32 @@ HB_INLINE float load_extended(const struct hb_k_conv &args, int32_t row, int32_t
 
 HB_INLINE float activate(const struct hb_k_conv &args, float sum) {
     return args.conv_act == HB_CONV_SILU ? hb_silu(sum) : sum;
+}
+
+/* The taps and the last inputs of one channel, right-aligned: entry MAX_WIDTH - 1 belongs to the current token, entries
+ * before first are not used. Loops over them have a fixed length, so they stay in registers. */
+struct channel {
+    float bias, tap[MAX_WIDTH], input[MAX_WIDTH];
+    int32_t first;
+};
+
+HB_INLINE void open_channel(const struct hb_k_conv &args, int32_t row, int32_t c, struct channel *channel) {
+    channel->first = MAX_WIDTH - args.width;
+    channel->bias = args.bias ? args.bias[c] : 0.0f;
+    for (int32_t j = 0; j < MAX_WIDTH; j++) {
+        const int32_t k = j - channel->first;
+        channel->tap[j] = k >= 0 ? args.weight[(int64_t)c * args.width + k] : 0.0f;
+        channel->input[j] = k >= 0 && j < MAX_WIDTH - 1 ? load_extended(args, row, c, k) : 0.0f;
+    }
+}
+
+/* bias + sum of taps, from the oldest; entries before first are skipped, not multiplied by zero. */
+HB_INLINE float sum_taps(const struct channel *channel) {
+    float sum = channel->bias;
+    for (int32_t j = 0; j < MAX_WIDTH; j++) {
+        sum = j >= channel->first ? sum + channel->tap[j] * channel->input[j] : sum;
+    }
+    return sum;
 }
 
 /* pool[slot][channel] := xe[T .. T + W - 1], in place: ascending order reads entry T + j before anything writes it. */
@@ -59,13 +86,15 @@ HB_KERNEL(conv_prefill_v0_kernel, struct hb_k_conv, args) {
         return;
     }
     const int32_t len = hb_row_len(args.rows, row);
-    for (int32_t t = 0; t < len; t++) {
-        float sum = args.bias ? args.bias[channel] : 0.0f;
-        for (int32_t j = 0; j < args.width; j++) {
-            sum += args.weight[(int64_t)channel * args.width + j] * load_extended(args, row, channel, t + j);
+    struct channel state;
+    open_channel(args, row, channel, &state);
+    int64_t at = (int64_t)args.rows.qsl[row] * args.dim + channel;
+    for (int32_t t = 0; t < len; t++, at += args.dim) {
+        state.input[MAX_WIDTH - 1] = hb_load(args.x, at, args.act_dtype);
+        hb_store(args.y, at, args.act_dtype, activate(args, sum_taps(&state)));
+        for (int32_t j = 0; j + 1 < MAX_WIDTH; j++) {
+            state.input[j] = state.input[j + 1];
         }
-        const int64_t token = (int64_t)args.rows.qsl[row] + t;
-        hb_store(args.y, token * args.dim + channel, args.act_dtype, activate(args, sum));
     }
     store_window(args, row, channel);
 }
@@ -73,6 +102,7 @@ HB_KERNEL(conv_prefill_v0_kernel, struct hb_k_conv, args) {
 /* One tile of outputs from the inputs in shared memory, xe[t0 .. t0 + TILE_TOKENS + W - 1] of TILE_CHANNELS channels. */
 HB_INLINE void conv_tile(const struct hb_k_conv &args, const float *tile, int32_t row, int32_t channel0, int32_t t0) {
     const int32_t len = hb_row_len(args.rows, row);
+    const int64_t token0 = (int64_t)args.rows.qsl[row] + t0;
     for (int32_t i = HB_THREAD; i < TILE_TOKENS * TILE_CHANNELS; i += HB_THREADS) {
         const int32_t t = i / TILE_CHANNELS;
         const int32_t c = i % TILE_CHANNELS;
@@ -80,12 +110,12 @@ HB_INLINE void conv_tile(const struct hb_k_conv &args, const float *tile, int32_
         if (t0 + t >= len || channel >= args.dim) {
             continue;
         }
+        const float *weight = args.weight + (int64_t)channel * args.width;
         float sum = args.bias ? args.bias[channel] : 0.0f;
         for (int32_t j = 0; j < args.width; j++) {
-            sum += args.weight[(int64_t)channel * args.width + j] * tile[(t + j) * TILE_CHANNELS + c];
+            sum += weight[j] * tile[(t + j) * TILE_CHANNELS + c];
         }
-        const int64_t token = (int64_t)args.rows.qsl[row] + t0 + t;
-        hb_store(args.y, token * args.dim + channel, args.act_dtype, activate(args, sum));
+        hb_store(args.y, (token0 + t) * args.dim + channel, args.act_dtype, activate(args, sum));
     }
 }
 
@@ -112,7 +142,9 @@ HB_KERNEL(conv_prefill_tile_kernel, struct hb_k_conv, args) {
         }
         HB_SYNCTHREADS();
         conv_tile(args, tile, row, channel0, t0);
-        HB_SYNCTHREADS(); /* the next tile replaces the inputs */
+        if (t0 + TILE_BLOCKS * TILE_TOKENS < len) {
+            HB_SYNCTHREADS(); /* the next tile replaces the inputs */
+        }
     }
 }
 
@@ -140,11 +172,11 @@ HB_KERNEL(conv_update_kernel, struct hb_k_conv, args) {
         }
         return;
     }
-    float sum = args.bias ? args.bias[channel] : 0.0f;
-    for (int32_t j = 0; j < args.width; j++) {
-        sum += args.weight[(int64_t)channel * args.width + j] * load_extended(args, row, channel, j);
-    }
-    hb_store(args.y, (int64_t)args.rows.qsl[row] * args.dim + channel, args.act_dtype, activate(args, sum));
+    const int64_t at = (int64_t)args.rows.qsl[row] * args.dim + channel;
+    struct channel state;
+    open_channel(args, row, channel, &state);
+    state.input[MAX_WIDTH - 1] = hb_load(args.x, at, args.act_dtype);
+    hb_store(args.y, at, args.act_dtype, activate(args, sum_taps(&state)));
     store_window(args, row, channel);
     if (HB_DEFECT(args.defect, NEIGHBOUR_SLOT) && slot > 0 && channel == 0) {
         hb_copy(args.pool, window_index(args, slot - 1, 0), args.pool, window_index(args, slot, 0), args.act_dtype);

@@ -7,7 +7,7 @@
 
 enum { MAX_STATE = 256 };               /* v0 keeps one (head, p) state in a local array */
 enum { TILE_P = 8, TILE_QUERIES = 16 }; /* of the chunked form */
-enum { SCAN_THREADS = HB_SIZE(64, 16) };
+enum { SCAN_THREADS = HB_SIZE(64, 8) };
 
 /* pool[slot][head][p] := h, each element rounded once from fp32. */
 HB_INLINE void store_state(const struct hb_k_ssm &args, int32_t slot, int32_t head, int32_t p, const float *h) {
@@ -117,12 +117,8 @@ HB_INLINE void weigh_pairs(const struct hb_k_ssm &args, const struct scan &s, in
         if (j > i) {
             continue;
         }
-        const int64_t c_index = s.c + i * s.stride;
-        const int64_t b_index = s.b + j * s.stride;
-        float dot = 0.0f;
-        for (int32_t n = 0; n < args.state_size; n++) {
-            dot += hb_load(args.xbc, c_index + n, args.act_dtype) * hb_load(args.xbc, b_index + n, args.act_dtype);
-        }
+        const float dot =
+            hb_dot(args.xbc, s.c + i * s.stride, args.xbc, s.b + j * s.stride, args.state_size, args.act_dtype);
         s.weight[(i - i0) * args.chunk_size + j] = dot * decay_between(s, i, j) * s.dt[j];
     }
 }

@@ -261,12 +261,16 @@ static uint32_t lanes_of(uint32_t warp) {
     return left < HB_EMU_WARP ? left : HB_EMU_WARP;
 }
 
+static int32_t is_same_place(const struct thread *a, const struct thread *b) {
+    return a->line == b->line && (a->file == b->file || strcmp(a->file, b->file) == 0);
+}
+
 /* 1 if the warp's lanes wait at different operations. */
 static int32_t is_warp_divergent(uint32_t first, uint32_t n_lanes) {
     const struct thread *a = &emu.threads[first];
     for (uint32_t i = 1; i < n_lanes; i++) {
         const struct thread *b = &emu.threads[first + i];
-        if (a->line != b->line || a->count != b->count || strcmp(a->file, b->file) != 0) {
+        if (a->count != b->count || !is_same_place(a, b)) {
             return 1;
         }
     }
@@ -344,7 +348,7 @@ static void release_barrier(uint32_t n) {
         if (other->state == THREAD_DONE) {
             continue;
         }
-        if (waiting && (other->line != waiting->line || strcmp(other->file, waiting->file) != 0)) {
+        if (waiting && !is_same_place(other, waiting)) {
             hb_emu_fault("divergent barrier", other->file, other->line);
             return;
         }
