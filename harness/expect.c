@@ -153,7 +153,7 @@ static const struct hb_buf *io_buffer(const struct hb_layer_io *io, int32_t i) {
 }
 
 /* NO_METADATA, LAYER_TWICE, IO_NULL, IO_BYTES, LAYER_RANGE. A forward without tokens needs no
- * buffer at all. */
+ * bytes: its buffers may be null, the struct that names them may not. */
 static void check_layer(const struct hb_config *config, const struct hb_forward_phase *phase,
                         int32_t layer_id, const struct hb_layer_io *io, struct hb_error *e) {
     int known = in_range(config, layer_id);
@@ -165,8 +165,8 @@ static void check_layer(const struct hb_config *config, const struct hb_forward_
         (void)hb_fail(e, HB_RULE_LAYER_TWICE, ROW_NONE, layer_id, 0);
         return;
     }
-    for (int32_t i = 0; i < 4 && phase->n_tokens > 0; i++) {
-        if (io == NULL || io_buffer(io, i)->id == 0) {
+    for (int32_t i = 0; i < 4; i++) {
+        if (io == NULL || (phase->n_tokens > 0 && io_buffer(io, i)->id == 0)) {
             (void)hb_fail(e, HB_RULE_IO_NULL, i, 0, 0);
             return;
         }

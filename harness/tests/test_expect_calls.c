@@ -121,8 +121,11 @@ static void layers_check_metadata_repeats_buffers_and_id(void **state) {
     hb_expect_layer(&c, &phase, 99, &io, &e);
     check(&e, 97, -1, 99, 1);
     phase.n_tokens = 0;
-    hb_expect_layer(&c, &phase, 0, NULL, &e);
+    io = (struct hb_layer_io){.struct_size = sizeof io};
+    hb_expect_layer(&c, &phase, 0, &io, &e);
     check(&e, 0, -1, 0, 0);
+    hb_expect_layer(&c, &phase, 0, NULL, &e);
+    check(&e, 29, 0, 0, 0);
     phase.has_metadata = 0;
     hb_expect_layer(&c, &phase, 99, NULL, &e);
     check(&e, 12, -1, 0, 0);
