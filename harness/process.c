@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,12 +29,14 @@ static void keep_open(int fd) {
 
 /* In the new process: never returns. */
 static void become(const struct hb_process_start *start, int pipe_fd, int log_fd, pid_t parent) {
+    const struct rlimit no_core = {0, 0}; /* deaths are expected here */
     char text[64];
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
         _exit(5);
     }
     (void)signal(SIGINT, SIG_IGN);
+    (void)setrlimit(RLIMIT_CORE, &no_core);
     int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0) {
         _exit(5);

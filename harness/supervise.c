@@ -335,6 +335,9 @@ static void catch_signals(int is_on) {
     if (depth != is_on) {
         return;
     }
+    if (is_on) {
+        interrupts = 0;
+    }
     for (int i = 0; i < 3; i++) {
         if (is_on) {
             struct sigaction action;

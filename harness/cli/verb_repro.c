@@ -64,7 +64,7 @@ static int repeat(const struct hb_args *args, const struct hb_supervise *s, cons
         struct hb_error err = {.struct_size = sizeof err};
         struct hb_message m;
         int32_t status = hb_supervise_case(s->program, &s->child, file, 0, &m, &err);
-        if (status != HB_OK && hb_supervise_interrupts() > 0) {
+        if (hb_supervise_interrupts() > 0) {
             return HB_EXIT_INTERRUPTED;
         }
         if (status != HB_OK) {

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The supervisor with children that misbehave on purpose. This program is its own child: with --child it attaches to the
+ * page and acts by the case's seed, so that every way of dying can be shown without a defect in a backend. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness/child_internal.h"
+#include "harness/supervise.h"
+#include "harness/watch.h"
+
+/* What a case does: its seed modulo 100 where the variable HB_TEST_ACT is set, and only then. */
+enum act { ACT_PASS, ACT_FIND, ACT_ABORT, ACT_HANG, ACT_EXIT, ACT_OVERFLOW, ACT_ABORT_ONCE, ACT_EMULATOR };
+enum { ACTIVE_EVERY = 10 };
+
+/* --- the child ------------------------------------------------------------------------------------------------------ */
+
+static void overflow(void) {
+    volatile char *block = malloc(8);
+    volatile int at = 8;
+    if (block) {
+        block[at] = 1; /* AddressSanitizer reports it; other builds go on */
+    }
+    abort();
+}
+
+static void misbehave(struct hb_child *child, int act, struct hb_message *m) {
+    child->me->operation = HB_OPERATION_layer;
+    if (act == ACT_FIND) {
+        hb_verdict_set(&m->verdict, HB_VERDICT_NUMERIC, "numeric.test", "forward", HB_OK, HB_OK, "wrong on purpose");
+    } else if (act == ACT_ABORT || (act == ACT_ABORT_ONCE && child->page->options.work == HB_WORK_FUZZ)) {
+        abort();
+    } else if (act == ACT_EMULATOR) {
+        (void)fputs("line before\nhbfuzz-emu: scan_kernel: divergent barrier\n", stderr);
+        abort();
+    } else if (act == ACT_EXIT) {
+        _exit(33);
+    } else if (act == ACT_OVERFLOW) {
+        overflow();
+    }
+    while (act == ACT_HANG) {
+        (void)usleep(1000);
+    }
+    child->me->operation = HB_OPERATION_none;
+}
+
+static int act_of(const struct hb_case *c) {
+    const char *act = getenv("HB_TEST_ACT");
+    return act && c->config.seed % ACTIVE_EVERY == ACTIVE_EVERY - 1 ? atoi(act) : ACT_PASS;
+}
+
+static int one(struct hb_child *child, const struct hb_case *c, uint64_t index, const char *file) {
+    struct hb_message m;
+    if (!hb_child_begin(child, c, index)) {
+        return 1;
+    }
+    memset(&m, 0, sizeof m);
+    m.size = sizeof m;
+    m.kind = HB_MESSAGE_RESULT;
+    m.index = index;
+    m.at_cases = ++child->me->cases;
+    m.at_ns = hb_now_ns() - child->page->begun_ns;
+    hb_case_id(c, m.id);
+    misbehave(child, act_of(c), &m);
+    child->me->started_ns = 0;
+    int is_fuzz = child->page->options.work == HB_WORK_FUZZ;
+    if (file) {
+        snprintf(m.file, sizeof m.file, "%s", file);
+    } else if (m.verdict.kind != HB_VERDICT_PASS && hb_page_see(child->page, m.verdict.fingerprint)) {
+        (void)hb_child_save(child, c, &m);
+    } else if (is_fuzz) {
+        return 0;
+    }
+    hb_child_send(child, &m);
+    return 0;
+}
+
+static int child_main(void) {
+    static struct hb_child child;
+    struct hb_case c;
+    const char *early = getenv("HB_TEST_EARLY");
+    if (early && strcmp(early, "die") == 0) {
+        (void)fputs("no reason at all\n", stderr);
+        return 9;
+    }
+    if (hb_child_open(&child) != 0) {
+        return 5;
+    }
+    if (early && strcmp(early, "fail") == 0) {
+        struct hb_error err = {.struct_size = sizeof err};
+        hb_child_fail(&child, hb_fail_text(&err, HB_ERR_DEVICE, "no such device"), &err);
+        return 0;
+    }
+    hb_case_init(&c);
+    for (uint64_t i = child.me->first; child.page->options.work != HB_WORK_FILES; i++) {
+        c.config.seed = (int32_t)(child.page->options.work == HB_WORK_FUZZ ? child.me->seed * 1000 + i : i);
+        if (one(&child, &c, i, NULL) != 0) {
+            return 0;
+        }
+    }
+    uint64_t i = 0;
+    for (const char *path = child.list; path < child.list + child.list_bytes; path += strlen(path) + 1, i++) {
+        if (i >= child.me->first && hb_case_load(path, &c, NULL) == HB_OK && one(&child, &c, i, path) != 0) {
+            return 0;
+        }
+    }
+    return 0;
+}
+
+/* --- the tests ------------------------------------------------------------------------------------------------------ */
+
+static char self[HB_PATH_CAP];
+static char folder[64];
+
+struct seen {
+    int32_t n, n_results;
+    struct hb_message last;
+    int32_t same, tries;
+    uint64_t next;
+    int32_t is_ordered;
+};
+
+static void on_finding(void *ctx, const struct hb_finding *f) {
+    struct seen *s = ctx;
+    s->n++;
+    s->last = *f->message;
+    s->same = f->same;
+    s->tries = f->tries;
+}
+
+static void on_result(void *ctx, const struct hb_message *m) {
+    struct seen *s = ctx;
+    s->is_ordered &= m->index == s->next;
+    s->next = m->index + 1;
+    s->n_results++;
+    if (m->verdict.kind != HB_VERDICT_PASS) {
+        s->n++;
+        s->last = *m;
+    }
+}
+
+static void prepare(struct hb_supervise *s, struct seen *seen, int32_t work, int act) {
+    char text[16];
+    memset(seen, 0, sizeof *seen);
+    seen->is_ordered = 1;
+    hb_supervise_init(s);
+    s->program = self;
+    s->child.work = work;
+    s->hang_seconds = 1;
+    s->ctx = seen;
+    s->finding = on_finding;
+    s->result = on_result;
+    snprintf(s->child.out_dir, sizeof s->child.out_dir, "%s", folder);
+    snprintf(text, sizeof text, "%d", act);
+    assert_int_equal(setenv("HB_TEST_ACT", text, 1), 0);
+}
+
+static struct hb_supervise_result result;
+
+static int32_t run(const struct hb_supervise *s) {
+    struct hb_error err = {.struct_size = sizeof err};
+    int32_t status = hb_supervise(s, &result, &err);
+    if (status != HB_OK) {
+        print_message("%s\n", err.text);
+    }
+    return status;
+}
+
+static void counts_every_case_and_stops_at_the_limit(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_PASS);
+    s.child.limit = 1234;
+    assert_int_equal(run(&s), HB_OK);
+    assert_int_equal(result.cases, 1234);
+    assert_int_equal(result.findings, 0);
+    s.workers = 3;
+    assert_int_equal(run(&s), HB_OK);
+    assert_int_equal(result.cases, 1234);
+}
+
+static void stops_at_the_time_limit(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_PASS);
+    s.seconds = 0.3;
+    assert_int_equal(run(&s), HB_OK);
+    assert_true(result.cases > 0);
+    assert_true(result.seconds >= 0.3 && result.seconds < 3);
+}
+
+static void a_wrong_result_is_reported_once_and_confirmed(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    struct hb_case c;
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_FIND);
+    s.child.limit = 200;
+    assert_int_equal(run(&s), HB_OK);
+    assert_int_equal(result.cases, 200);
+    assert_int_equal(result.findings, 1);
+    assert_int_equal(seen.n, 1);
+    assert_int_equal(seen.same, 1);
+    assert_int_equal(seen.tries, 1);
+    assert_string_equal(seen.last.verdict.check, "numeric.test");
+    assert_int_equal(hb_case_load(seen.last.file, &c, NULL), HB_OK);
+    assert_int_equal(result.first_cases, 10);
+    assert_true(result.first_seconds >= 0);
+}
+
+static void stop_at_first_ends_the_campaign(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_FIND);
+    s.stop_at_first = 1;
+    assert_int_equal(run(&s), HB_OK);
+    assert_int_equal(result.findings, 1);
+}
+
+static void a_crash_blames_the_running_case_and_work_goes_on(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    struct hb_case c;
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_ABORT);
+    s.child.limit = 35;
+    assert_int_equal(run(&s), HB_OK);
+    assert_int_equal(result.cases, 35);
+    assert_int_equal(result.restarts, 3); /* every tenth case dies */
+    assert_int_equal(result.findings, 1); /* with one fingerprint */
+    assert_int_equal(seen.last.verdict.kind, HB_VERDICT_MEMORY);
+    assert_string_equal(seen.last.verdict.place, "forward layer");
+    assert_int_equal(seen.same, 1);
+    assert_int_equal(hb_case_load(seen.last.file, &c, NULL), HB_OK);
+    assert_int_equal(c.config.seed % ACTIVE_EVERY, ACTIVE_EVERY - 1);
+    assert_non_null(strstr(seen.last.file, "/forward-memory-"));
+}
+
+static void a_crash_that_does_not_repeat_is_unstable(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_ABORT_ONCE);
+    s.child.limit = 15;
+    assert_int_equal(run(&s), HB_OK);
+    assert_int_equal(seen.n, 1);
+    assert_int_equal(seen.same, 0);
+    assert_int_equal(seen.tries, 5);
+    assert_non_null(strstr(seen.last.file, "/forward-unstable-"));
+    assert_int_equal(access(seen.last.file, R_OK), 0);
+}
+
+static void a_hang_is_killed_and_named(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_HANG);
+    s.child.limit = 15;
+    s.hang_seconds = 0.3;
+    assert_int_equal(run(&s), HB_OK);
+    assert_int_equal(seen.n, 1);
+    assert_int_equal(seen.last.verdict.kind, HB_VERDICT_HANG);
+    assert_int_equal(seen.same, 1);
+    assert_int_equal(result.cases, 15);
+}
+
+static void an_odd_exit_code_is_a_finding(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_EXIT);
+    s.child.limit = 12;
+    assert_int_equal(run(&s), HB_OK);
+    assert_string_equal(seen.last.verdict.check, "memory.exit-33");
+}
+
+static void a_sanitizer_report_names_the_kind(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    char path[HB_PATH_CAP + 8];
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_OVERFLOW);
+    s.child.limit = 12;
+    s.hang_seconds = 20;
+    assert_int_equal(run(&s), HB_OK);
+    assert_int_equal(seen.n, 1);
+#ifdef HB_ASAN
+    assert_string_equal(seen.last.verdict.check, "memory.heap-buffer-overflow");
+    snprintf(path, sizeof path, "%.*s.txt", (int)(strlen(seen.last.file) - 5), seen.last.file);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    char text[4096];
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    assert_int_equal(fclose(f), 0);
+    assert_non_null(strstr(text, "ERROR: AddressSanitizer: heap-buffer-overflow"));
+    assert_non_null(strstr(text, "SUMMARY: "));
+#else
+    (void)path;
+    assert_string_equal(seen.last.verdict.check, "memory.SIGABRT");
+#endif
+}
+
+static void an_emulator_report_names_its_line(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_EMULATOR);
+    s.child.limit = 12;
+    assert_int_equal(run(&s), HB_OK);
+    assert_string_equal(seen.last.verdict.check, "memory.emulator");
+    assert_string_equal(seen.last.verdict.text, "hbfuzz-emu: scan_kernel: divergent barrier");
+}
+
+static void generated_cases_go_on_behind_a_crash(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    prepare(&s, &seen, HB_WORK_GEN, ACT_ABORT);
+    s.child.limit = 45;
+    assert_int_equal(run(&s), HB_OK);
+    assert_int_equal(seen.n_results, 45);
+    assert_true(seen.is_ordered);
+    assert_int_equal(seen.n, 4);
+    assert_int_equal(result.findings, 4);
+}
+
+static void files_go_on_behind_a_crash(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    char names[25][96];
+    const char *files[25];
+    for (int i = 0; i < 25; i++) {
+        struct hb_case c;
+        hb_case_init(&c);
+        c.config.seed = i;
+        snprintf(names[i], sizeof names[i], "%s/file-%d.case", folder, i);
+        assert_int_equal(hb_case_save(names[i], &c, NULL), HB_OK);
+        files[i] = names[i];
+    }
+    prepare(&s, &seen, HB_WORK_FILES, ACT_ABORT);
+    s.files = files;
+    s.n_files = 25;
+    assert_int_equal(run(&s), HB_OK);
+    assert_int_equal(seen.n_results, 25);
+    assert_true(seen.is_ordered);
+    assert_int_equal(seen.n, 2);
+    assert_string_equal(seen.last.file, names[19]);
+}
+
+static void a_child_that_cannot_work_ends_the_campaign(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    struct hb_error err = {.struct_size = sizeof err};
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_PASS);
+    assert_int_equal(setenv("HB_TEST_EARLY", "fail", 1), 0);
+    assert_int_equal(hb_supervise(&s, &result, &err), HB_ERR_DEVICE);
+    assert_string_equal(err.text, "no such device");
+    assert_int_equal(setenv("HB_TEST_EARLY", "die", 1), 0);
+    hb_error_clear(&err);
+    assert_int_equal(hb_supervise(&s, &result, &err), HB_ERR_IO);
+    assert_non_null(strstr(err.text, "no reason at all"));
+    assert_int_equal(unsetenv("HB_TEST_EARLY"), 0);
+    s.program = "/nonexistent/hbfuzz";
+    hb_error_clear(&err);
+    assert_int_equal(hb_supervise(&s, &result, &err), HB_ERR_IO);
+    assert_non_null(strstr(err.text, "/nonexistent/hbfuzz"));
+}
+
+static void interrupt_at_tick(void *ctx, uint64_t cases, double seconds, int64_t findings) {
+    (void)ctx;
+    (void)cases;
+    (void)seconds;
+    (void)findings;
+    assert_int_equal(raise(SIGINT), 0);
+}
+
+static void an_interrupt_ends_the_campaign_in_order(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_FIND);
+    s.tick = interrupt_at_tick;
+    assert_int_equal(run(&s), HB_OK);
+    assert_true(result.is_interrupted);
+    assert_int_equal(result.findings, 1);
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_PASS);
+    s.child.limit = 5;
+    assert_int_equal(run(&s), HB_OK);
+    assert_false(result.is_interrupted);
+}
+
+/* A supervisor in a process of its own is killed; its child is re-parented to this one, which must see it die. */
+static void children_die_with_the_supervisor(void **state) {
+    (void)state;
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct hb_supervise s;
+        struct seen seen;
+        prepare(&s, &seen, HB_WORK_FUZZ, ACT_PASS);
+        (void)hb_supervise(&s, &result, NULL);
+        _exit(0);
+    }
+    (void)usleep(300000);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    int status = 0;
+    pid_t orphan = 0;
+    for (int i = 0; i < 200 && orphan == 0; i++) {
+        orphan = waitpid(-1, &status, WNOHANG);
+        (void)usleep(10000);
+    }
+    assert_true(orphan > 0);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+}
+
+static void the_seen_table_tells_new_from_known(void **state) {
+    (void)state;
+    static struct hb_page page;
+    char text[24];
+    assert_int_equal(hb_page_see(&page, "0123456789abcdef"), 1);
+    assert_int_equal(hb_page_see(&page, "0123456789abcdef"), 0);
+    for (int i = 1; i < HB_MAX_SEEN; i++) {
+        snprintf(text, sizeof text, "%016d", i);
+        assert_int_equal(hb_page_see(&page, text), 1);
+    }
+    assert_int_equal(hb_page_see(&page, "fedcba9876543210"), 0); /* full */
+}
+
+static void no_page_no_child(void **state) {
+    (void)state;
+    static const char *const bad[] = {"", "1", "99,98,97", "x,1,2,3", "0,1,2,3,", "70000,1,-1,0", "-2,1,-1,0"};
+    static struct hb_child child;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(setenv("HBFUZZ_PAGE", bad[i], 1), 0);
+        assert_int_equal(hb_child_open(&child), -1);
+    }
+    assert_int_equal(unsetenv("HBFUZZ_PAGE"), 0);
+    assert_int_equal(hb_child_open(&child), -1);
+}
+
+static int make_folder(void **state) {
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/hbfuzz-test-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    char command[] = "rm";
+    char option[] = "-rf";
+    char *argv[] = {command, option, folder, NULL};
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)execv("/bin/rm", argv);
+        _exit(1);
+    }
+    int status = 1;
+    return waitpid(pid, &status, 0) == pid && status == 0 ? 0 : -1;
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counts_every_case_and_stops_at_the_limit),
+        cmocka_unit_test(stops_at_the_time_limit),
+        cmocka_unit_test(a_wrong_result_is_reported_once_and_confirmed),
+        cmocka_unit_test(stop_at_first_ends_the_campaign),
+        cmocka_unit_test(a_crash_blames_the_running_case_and_work_goes_on),
+        cmocka_unit_test(a_crash_that_does_not_repeat_is_unstable),
+        cmocka_unit_test(a_hang_is_killed_and_named),
+        cmocka_unit_test(an_odd_exit_code_is_a_finding),
+        cmocka_unit_test(a_sanitizer_report_names_the_kind),
+        cmocka_unit_test(an_emulator_report_names_its_line),
+        cmocka_unit_test(generated_cases_go_on_behind_a_crash),
+        cmocka_unit_test(files_go_on_behind_a_crash),
+        cmocka_unit_test(a_child_that_cannot_work_ends_the_campaign),
+        cmocka_unit_test(an_interrupt_ends_the_campaign_in_order),
+        cmocka_unit_test(children_die_with_the_supervisor),
+        cmocka_unit_test(the_seen_table_tells_new_from_known),
+        cmocka_unit_test(no_page_no_child),
+    };
+    if (argc == 2 && strcmp(argv[1], "--child") == 0) {
+        return child_main();
+    }
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0) {
+        return 1;
+    }
+    self[n] = '\0';
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
