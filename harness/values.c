@@ -3,7 +3,6 @@
  * Also the bf16 conversions. */
 #include "harness/values.h"
 
-#include <math.h>
 #include <string.h>
 
 #include <Random123/philox.h>
@@ -93,29 +92,58 @@ struct shape {
 static const float byte_sum_mean = 510.0f;
 static const float byte_sum_scale = 1.0f / 147.8f;
 
-static float draw(struct shape s, uint32_t w, int32_t channel, int64_t position) {
-    const float u = (float)(w >> 8) * 0x1p-24f;
+/* 0..n-1 for a whole number n up to 255: 24 random bits times n fit into 32. */
+static int32_t scaled(uint32_t w, float n) {
+    return (int32_t)(((w >> 8) * (uint32_t)n) >> 24);
+}
+
+static float signed_by(int64_t is_odd, float x) {
+    return is_odd & 1 ? -x : x;
+}
+
+/* Finite values only. */
+static float round_bf16(float x) {
+    const uint32_t u = bits_of(x);
+    return float_of((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);
+}
+
+/* Random words to values; one loop per kind, so that the compiler can take several at a time. */
+static void shape_words(struct shape s, const uint32_t *w, int32_t n, int32_t channel, int64_t position,
+                        float *out) {
+    const float width = s.b - s.a;
     switch (s.kind) {
-    case NORMAL: {
-        const uint32_t pairs = (w & 0x00ff00ffu) + ((w >> 8) & 0x00ff00ffu);
-        const float sum = (float)((pairs & 0xffffu) + (pairs >> 16));
-        return s.b + s.a * ((sum - byte_sum_mean) * byte_sum_scale);
-    }
+    case NORMAL:
+        for (int32_t i = 0; i < n; i++) {
+            const uint32_t pairs = (w[i] & 0x00ff00ffu) + ((w[i] >> 8) & 0x00ff00ffu);
+            const float sum = (float)(int32_t)((pairs & 0xffffu) + (pairs >> 16));
+            out[i] = round_bf16(s.b + s.a * ((sum - byte_sum_mean) * byte_sum_scale));
+        }
+        break;
     case UNIFORM:
-        return s.a + u * (s.b - s.a);
+        for (int32_t i = 0; i < n; i++) {
+            out[i] = round_bf16(s.a + (float)(int32_t)(w[i] >> 8) * 0x1p-24f * width);
+        }
+        break;
     case INTEGER:
-        return s.a + floorf(u * (s.b - s.a + 1.0f));
-    case POWER: {
-        const float e = s.a + floorf(u * (s.b - s.a + 1.0f));
-        const float p = float_of((uint32_t)(127 + (int32_t)e) << 23);
-        return w & 1u ? -p : p;
-    }
+        for (int32_t i = 0; i < n; i++) {
+            out[i] = s.a + (float)scaled(w[i], width + 1.0f);
+        }
+        break;
+    case POWER:
+        for (int32_t i = 0; i < n; i++) {
+            const int32_t e = (int32_t)s.a + scaled(w[i], width + 1.0f);
+            out[i] = float_of((w[i] & 1u) << 31 | (uint32_t)(127 + e) << 23);
+        }
+        break;
     case CANCEL_X:
-        return (position & 1 ? -1.0f : 1.0f) * (s.a + u * (s.b - s.a));
     case CANCEL_C:
-        return (channel & 1 ? -1.0f : 1.0f) * (s.a + u * (s.b - s.a));
+        for (int32_t i = 0; i < n; i++) {
+            const float x = round_bf16(s.a + (float)(int32_t)(w[i] >> 8) * 0x1p-24f * width);
+            out[i] = signed_by(s.kind == CANCEL_X ? position : channel + i, x);
+        }
+        break;
     default:
-        return 0.0f;
+        break;
     }
 }
 
@@ -209,17 +237,20 @@ static struct shape shape_of(const struct hb_case_config *g, int32_t tensor) {
 /* Channels from..to-1 (from is a multiple of 4) of one key. */
 static void fill_range(const struct hb_case *c, const struct hb_value_key *key, struct shape s,
                        int32_t from, int32_t to, float *out) {
+    enum { BATCH = 64 };
+    uint32_t words[BATCH];
     const philox4x32_key_t k = {
         {(uint32_t)c->config.seed, (uint32_t)key->tensor | (uint32_t)key->layer << 8}};
     const uint64_t position = (uint64_t)key->position;
-    for (int32_t i = from; i < to; i += 4) {
-        const philox4x32_ctr_t at = {{(uint32_t)position, (uint32_t)(position >> 32),
-                                      (uint32_t)key->stream, (uint32_t)i / 4}};
-        const philox4x32_ctr_t words = philox4x32(at, k);
-        for (int32_t j = 0; j < 4 && i + j < to; j++) {
-            out[i + j] = hb_bf16_to_float(
-                hb_bf16_from_float(draw(s, words.v[j], i + j, key->position)));
+    for (int32_t i = from; i < to; i += BATCH) {
+        const int32_t n = to - i < BATCH ? to - i : BATCH;
+        for (int32_t j = 0; j < n; j += 4) {
+            const philox4x32_ctr_t at = {{(uint32_t)position, (uint32_t)(position >> 32),
+                                          (uint32_t)key->stream, (uint32_t)(i + j) / 4}};
+            const philox4x32_ctr_t block = philox4x32(at, k);
+            memcpy(words + j, block.v, sizeof block.v);
         }
+        shape_words(s, words, n, i, key->position, out + i);
     }
 }
 
