@@ -157,7 +157,8 @@ static void consider(const char *text, const char *name, const char **best, int 
 
 static const char *near_enough(const char *best, int d) {
     int n = best ? (int)strlen(best) : 0;
-    return d <= (n / 3 > 2 ? n / 3 : 2) && d < n ? best : NULL;
+    int limit = n <= 3 ? 1 : n < 9 ? 2 : n / 3;
+    return d <= limit ? best : NULL;
 }
 
 const char *hb_nearest(const char *text, int count, const char *(*name)(int i)) {

@@ -22,8 +22,8 @@ enum { HB_ENGINE_LIBFUZZER = 0, HB_ENGINE_PLAIN = 1 };
 
 /* Index of the value's name, -1 when unknown. */
 int hb_names_find(const struct hb_names *names, const char *text);
-/* The nearest of count names by edit distance, or null when none is near (more than a third of its letters differ, and
- * more than two, and it is no beginning of one). */
+/* The nearest of count names by edit distance, or null when none is near: at most one letter of three, two of up to eight,
+ * a third of longer ones may differ, or text may be the beginning of a name. */
 const char *hb_nearest(const char *text, int count, const char *(*name)(int i));
 /* ", did you mean 'x'?" or the whole list " (known: a, b)" when it is short, or "" into out. */
 void hb_suggest(const char *text, int count, const char *(*name)(int i), char *out, size_t cap);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "harness/cli/common.h"
@@ -108,6 +109,11 @@ static int execute_to_file(struct run *k, struct hb_supervise *s, struct hb_erro
     }
     if (snprintf(part, sizeof part, "%s.part", k->args->out) >= (int)sizeof part) {
         *status = hb_fail_text(err, HB_ERR_IO, "the name of the output file is longer than %zu", sizeof part - 6);
+        return HB_EXIT_ENVIRONMENT;
+    }
+    struct stat st;
+    if (stat(k->args->out, &st) == 0 && S_ISDIR(st.st_mode)) {
+        *status = hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", k->args->out, strerror(EISDIR));
         return HB_EXIT_ENVIRONMENT;
     }
     FILE *f = fopen(part, "we");

@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The built command: exit codes, messages, and that bad input leaves no file behind. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness/backends.h"
+#include "harness/case.h"
+#include "harness/gen.h"
+#include "harness/cli/names.h"
+
+extern char **environ;
+
+enum { MAX_WORDS = 24, TEXT_CAP = 262144 };
+
+static const char hbfuzz[] = HB_BUILD_DIR "/hbfuzz";
+static char folder[64];
+static char out_text[TEXT_CAP], err_text[TEXT_CAP];
+
+static void read_back(const char *path, char *text) {
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    size_t n = fread(text, 1, TEXT_CAP - 1, f);
+    text[n] = '\0';
+    assert_int_equal(fclose(f), 0);
+}
+
+static char *in_folder(const char *name) {
+    static char text[8][256];
+    static int next;
+    char *t = text[next++ % 8];
+    snprintf(t, sizeof text[0], "%s/%s", folder, name);
+    return t;
+}
+
+/* Starts hbfuzz in the test's folder; words are separated by blanks, each @ stands for the folder. */
+static pid_t start(const char *line) {
+    static char words[MAX_WORDS][512];
+    char *argv[MAX_WORDS + 1];
+    int n = 0;
+    argv[n++] = (char *)(uintptr_t)hbfuzz;
+    for (const char *p = line; *p && n < MAX_WORDS; p += strspn(p, " ")) {
+        size_t k = strcspn(p, " ");
+        const char *at = memchr(p, '@', k);
+        snprintf(words[n], sizeof words[0], "%.*s%s%.*s", at ? (int)(at - p) : (int)k, p, at ? folder : "",
+                 at ? (int)(k - (size_t)(at - p) - 1) : 0, at ? at + 1 : "");
+        argv[n] = words[n];
+        n++;
+        p += k;
+    }
+    argv[n] = NULL;
+    posix_spawn_file_actions_t actions;
+    pid_t pid = 0;
+    assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
+    assert_int_equal(posix_spawn_file_actions_addchdir_np(&actions, folder), 0);
+    assert_int_equal(posix_spawn_file_actions_addopen(&actions, 1, in_folder("stdout"), O_WRONLY | O_CREAT | O_TRUNC, 0644), 0);
+    assert_int_equal(posix_spawn_file_actions_addopen(&actions, 2, in_folder("stderr"), O_WRONLY | O_CREAT | O_TRUNC, 0644), 0);
+    assert_int_equal(posix_spawn(&pid, hbfuzz, &actions, NULL, argv, environ), 0);
+    assert_int_equal(posix_spawn_file_actions_destroy(&actions), 0);
+    return pid;
+}
+
+static int finish(pid_t pid) {
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    read_back(in_folder("stdout"), out_text);
+    read_back(in_folder("stderr"), err_text);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static int run(const char *line) {
+    return finish(start(line));
+}
+
+static int count_lines(const char *text) {
+    int n = 0;
+    for (; *text; text++) {
+        n += *text == '\n';
+    }
+    return n;
+}
+
+static void write_file(const char *name, const char *text) {
+    FILE *f = fopen(in_folder(name), "we");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static const char *last_line(const char *text) {
+    const char *last = text;
+    for (const char *p = text; *p; p++) {
+        last = *p == '\n' && p[1] ? p + 1 : last;
+    }
+    return last;
+}
+
+/* --- bad input ------------------------------------------------------------------------------------------------------ */
+
+struct bad {
+    const char *line;
+    int code;
+    const char *text; /* part of the one line on standard error */
+};
+
+static void check_bad(const struct bad *rows, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        int code = run(rows[i].line);
+        if (code != rows[i].code || !strstr(err_text, rows[i].text) || count_lines(err_text) != 1 || out_text[0]) {
+            print_message("hbfuzz %s\ncode %d, want %d\n%s---\n%.500s", rows[i].line, code, rows[i].code, err_text,
+                          out_text);
+        }
+        assert_int_equal(code, rows[i].code);
+        assert_non_null(strstr(err_text, rows[i].text));
+        assert_int_equal(strncmp(err_text, "hbfuzz: ", 8), 0);
+        assert_int_equal(count_lines(err_text), 1);
+        assert_string_equal(out_text, "");
+    }
+}
+
+static void wrong_command_lines_are_2(void **state) {
+    (void)state;
+    static const struct bad rows[] = {
+        {"", 2, "a verb is missing"},
+        {"fuz forward", 2, "unknown verb 'fuz', did you mean 'fuzz'?"},
+        {"expalin x", 2, "did you mean 'explain'?"},
+        {"zzzzzzzzzz", 2, "(known: doctor, list, gen, run, fuzz, repro, explain, check)"},
+        {"--seed 1 fuzz forward", 2, "the first word is the verb, got the option '--seed'"},
+        {"fuzz forwrad", 2, "unknown target 'forwrad', did you mean 'forward'?"},
+        {"fuzz nothing-like-it", 2, "(known: forward, dispatch)"},
+        {"fuzz", 2, "fuzz needs TARGET"},
+        {"fuzz forward dispatch", 2, "'dispatch' is one too many"},
+        {"fuzz forward --sede 1", 2, "unknown option '--sede', did you mean '--seed'?"},
+        {"fuzz forward --s=1", 2, "unknown option '--s'"},
+        {"fuzz forward -x", 2, "unknown option '-x'"},
+        {"list --seed 1", 2, "the verb 'list' does not take the option --seed"},
+        {"fuzz forward --backend emo", 2, "unknown backend 'emo', did you mean 'emu'?"},
+        {"fuzz forward --backend gpu", 2, "(known: emu, cuda, oracle)"},
+        {"gen --mode DECOD", 2, "unknown mode 'DECOD', did you mean 'DECODE'?"},
+        {"gen --size huge", 2, "unknown size 'huge'"},
+        {"gen --class brokn", 2, "did you mean 'broken'?"},
+        {"gen --target forwards", 2, "did you mean 'forward'?"},
+        {"run --gen 1 --format json", 2, "unknown format 'json', did you mean 'jsonl'?"},
+        {"fuzz forward --engine afl", 2, "unknown engine 'afl' (known: libfuzzer, plain)"},
+        {"fuzz forward --defect 11111", 2, "unknown defect '11111'"},
+        {"fuzz forward --defect CHUNK_OF_BY_ONE", 2, "did you mean 'CHUNK_OFF_BY_ONE'?"},
+        {"fuzz forward --off numerc", 2, "unknown check 'numerc', did you mean 'numeric'?"},
+        {"fuzz forward --seed x", 2, "--seed takes a number from 0 to 18446744073709551615, got 'x'"},
+        {"fuzz forward --seed -1", 2, "got '-1'"},
+        {"fuzz forward --seed 1x", 2, "got '1x'"},
+        {"fuzz forward --seed 18446744073709551616", 2, "got '18446744073709551616'"},
+        {"fuzz forward --seed 0x", 2, "got '0x'"},
+        {"fuzz forward --seed=", 2, "got ''"},
+        {"fuzz forward --count 0", 2, "--count takes a number from 1 "},
+        {"fuzz forward --time -1", 2, "--time takes seconds above 0 and up to 1000000000, got '-1'"},
+        {"fuzz forward --time 0", 2, "got '0'"},
+        {"fuzz forward --time nan", 2, "got 'nan'"},
+        {"fuzz forward --time 1e400", 2, "got '1e400'"},
+        {"fuzz forward --time 5s", 2, "got '5s'"},
+        {"fuzz forward -j 0", 2, "--jobs takes a number from 1 to 64, got '0'"},
+        {"fuzz forward -j65", 2, "got '65'"},
+        {"repro x --times 4294967297", 2, "--times takes a number from 1 to 100000"},
+        {"fuzz forward --seed", 2, "--seed needs a value: N"},
+        {"gen --out=", 2, "--out needs a value"},
+        {"fuzz forward --seed 1 --seed 2", 2, "--seed is given twice"},
+        {"fuzz forward --stats=yes", 2, "--stats takes no value, got 'yes'"},
+        {"fuzz forward --time 1 --count 1", 2, "--time and --count contradict each other"},
+        {"fuzz forward -q -v", 2, "--quiet and --verbose contradict each other"},
+        {"run --gen 5 x.case", 2, "--gen and case files contradict each other: 'x.case'"},
+        {"run", 2, "run needs case files"},
+        {"run x.case --seed 1", 2, "--seed needs --gen"},
+        {"run --gen 1 --dump @/d", 2, "--dump and --gen contradict each other"},
+        {"repro x.case --backend emu --compare emu", 2, "it is the backend under test itself"},
+        {"gen --format case", 2, "--format case needs --out"},
+        {"explain x --bound 1,2,3", 2, "got '1,2,3'"},
+        {"explain x --bound 1,2,3,-4", 2, "got '1,2,3,-4'"},
+        {"explain x --bound 1,2,3,99999999999", 2, "--bound takes step,layer,token,channel"},
+        {"explain", 2, "explain needs FILE|-"},
+        {"check x", 2, "check takes 0 operands, 'x' is one too many"},
+        {"check -- x", 2, "only the verb 'fuzz' passes arguments on"},
+        {"fuzz forward --engine plain -- -runs=1", 2, "the plain engine takes no arguments"},
+        {"fuzz forward --engine plain --corpus @/c", 2, "the plain engine keeps no corpus"},
+        {"help nothing", 2, "unknown verb 'nothing'"},
+    };
+    check_bad(rows, sizeof rows / sizeof rows[0]);
+}
+
+static void files_that_cannot_be_read_are_4(void **state) {
+    (void)state;
+    static const struct bad rows[] = {
+        {"repro @/absent.case", 4, "absent.case"},
+        {"explain @/absent.case", 4, "absent.case"},
+        {"run @/absent.case", 4, "absent.case"},
+        {"run @/empty-folder", 4, "no case files in the folder"},
+        {"run @/good.case @/absent.case --out @/r.jsonl", 4, "absent.case"},
+        {"explain @/empty-folder", 4, "empty-folder"},
+        {"check --golden @/absent", 4, "absent"},
+        {"check --golden @/empty-folder", 4, "manifest.json"},
+        {"check --golden @/good.case", 4, "good.case"},
+        {"repro @/bad.json", 4, "colour is an unknown field"},
+        {"run @/bad.json --out @/r.jsonl", 4, "colour is an unknown field"},
+    };
+    write_file("bad.json", "{\"schema\":1,\"target\":\"forward\",\"colour\":3}");
+    check_bad(rows, sizeof rows / sizeof rows[0]);
+    assert_int_equal(access(in_folder("r.jsonl"), F_OK), -1);
+    assert_int_equal(access(in_folder("r.jsonl.part"), F_OK), -1);
+}
+
+static void folders_that_cannot_be_written_are_4(void **state) {
+    (void)state;
+    /* below a regular file: root cannot write there either */
+    static const struct bad rows[] = {
+        {"gen --out @/good.case/sub", 4, "good.case/sub"},
+        {"gen --out @/good.case", 4, "is not a folder"},
+        {"fuzz forward --count 1 --out @/good.case/sub", 4, "good.case/sub"},
+        {"run @/good.case --out @/good.case/r.jsonl", 4, "good.case/r.jsonl"},
+        {"run @/good.case --dump @/good.case/d", 4, "good.case/d"},
+        {"run @/good.case --out @/empty-folder", 4, "cannot write"},
+    };
+    check_bad(rows, sizeof rows / sizeof rows[0]);
+    assert_int_equal(access(in_folder("empty-folder.part"), F_OK), -1);
+}
+
+static void malformed_cases_are_4_with_a_reason(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "{",
+        "{}x",
+        "{\"schema\":2}",
+        "{\"schema\":1,\"schema\":1}",
+        "{\"schema\":1,\"config\":{\"heads\":\"many\"}}",
+        "{\"schema\":1,\"config\":{\"heads\":NaN}}",
+        "{\"schema\":1,\"config\":{\"heads\":1e400}}",
+        "{\"schema\":1,\"config\":{\"seed\":9007199254740993}}",
+        "{\"schema\":1,\"steps\":{}}",
+        "{\"schema\":1,\"config\":{\"heads\":01}}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        write_file("malformed.json", texts[i]);
+        static const char *const lines[] = {"explain @/malformed.json", "repro @/malformed.json",
+                                            "run @/malformed.json --out @/m.jsonl"};
+        for (size_t j = 0; j < sizeof lines / sizeof lines[0]; j++) {
+            int code = run(lines[j]);
+            if (code != 4) {
+                print_message("%s: %d\n%s%s", texts[i], code, err_text, out_text);
+            }
+            assert_int_equal(code, 4);
+            assert_int_equal(count_lines(err_text), 1);
+        }
+    }
+    assert_int_equal(access(in_folder("m.jsonl"), F_OK), -1);
+    char *deep = malloc(100001);
+    assert_non_null(deep);
+    memset(deep, '[', 100000);
+    deep[0] = '{';
+    deep[100000] = '\0';
+    write_file("malformed.json", deep);
+    memset(deep + 1, '[', 99999);
+    free(deep);
+    assert_int_equal(run("explain @/malformed.json"), 4);
+}
+
+static void a_backend_that_is_not_here_is_3(void **state) {
+    (void)state;
+    struct hb_error err = {.struct_size = sizeof err};
+    if (hb_backend_available(hb_backend_find("cuda"), &err) == HB_OK) {
+        print_message("the cuda backend is here: nothing to refuse\n");
+        return;
+    }
+    static const struct bad rows[] = {
+        {"fuzz forward --backend cuda --count 1", 3, "the backend 'cuda'"},
+        {"run @/good.case --backend cuda --out @/c.jsonl", 3, "the backend 'cuda'"},
+        {"repro @/good.case --backend cuda", 3, "the backend 'cuda'"},
+        {"repro @/good.case --compare cuda", 3, "the backend 'cuda'"},
+        {"check --backend cuda", 3, "the backend 'cuda'"},
+    };
+    check_bad(rows, sizeof rows / sizeof rows[0]);
+    assert_int_equal(access(in_folder("c.jsonl"), F_OK), -1);
+    assert_int_equal(access(in_folder("findings"), F_OK), -1);
+}
+
+static void an_engine_or_defect_that_is_not_here_is_3(void **state) {
+    (void)state;
+    if (access(HB_BUILD_DIR "/hbfuzz-forward", X_OK) != 0) {
+        static const struct bad row = {"fuzz forward --engine libfuzzer", 3, "hbfuzz-forward does not exist"};
+        check_bad(&row, 1);
+    }
+#ifndef HB_DEFECTS
+    static const struct bad row = {"fuzz forward --defect 1", 3, "this build has no planted defects"};
+    check_bad(&row, 1);
+#endif
+}
+
+/* --- what is asked for ---------------------------------------------------------------------------------------------- */
+
+static void check_help(const char *line) {
+    assert_int_equal(run(line), 0);
+    assert_string_equal(err_text, "");
+    const char *examples = strstr(out_text, "\nexamples:\n");
+    assert_non_null(examples);
+    assert_int_equal(count_lines(examples + strlen("\nexamples:\n")), 2);
+    for (const char *p = out_text; *p; p += strcspn(p, "\n") + 1) {
+        size_t n = strcspn(p, "\n");
+        if (n > 80) {
+            print_message("%.*s\n", (int)n, p);
+        }
+        assert_true(n <= 80);
+    }
+}
+
+static void help_fits_and_ends_with_two_examples(void **state) {
+    (void)state;
+    static const char *const verbs[] = {"doctor", "list", "gen", "run", "fuzz", "repro", "explain", "check"};
+    check_help("--help");
+    check_help("-h");
+    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "%s --help", verbs[i]);
+        check_help(line);
+        snprintf(line, sizeof line, "help %s", verbs[i]);
+        check_help(line);
+    }
+}
+
+static void version_and_doctor_say_what_was_built(void **state) {
+    (void)state;
+    assert_int_equal(run("--version"), 0);
+    assert_int_equal(strncmp(out_text, "hbfuzz ", 7), 0);
+    assert_int_equal(count_lines(out_text), 1);
+    assert_int_equal(run("doctor"), 0);
+    static const char *const words[] = {"\ncommit ",  "\ncompiler ", "\nbuild ",  "\nsanitizers ", "\ncuda ",
+                                        "\ndevice ", "\nbackend ",  "\nengine ", "\nlibraries "};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        assert_non_null(strstr(out_text, words[i]));
+    }
+}
+
+/* Processor time, which does not depend on what else the machine does. */
+static double children_seconds(void) {
+    struct rusage r;
+    assert_int_equal(getrusage(RUSAGE_CHILDREN, &r), 0);
+    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) * 1e-6;
+}
+
+static void commands_start_in_50_ms(void **state) {
+    (void)state;
+    double best = 1;
+    for (int i = 0; i < 10; i++) {
+        double before = children_seconds();
+        assert_int_equal(run("list --modes"), 0);
+        double t = children_seconds() - before;
+        best = t < best ? t : best;
+    }
+    assert_true(best < 0.05);
+}
+
+static void list_is_one_json_object(void **state) {
+    (void)state;
+    static const char *const names[] = {"\"targets\"", "\"backends\"", "\"modes\"", "\"statuses\"",
+                                        "\"rules\"",   "\"relations\"", "\"defects\"", "\"control\""};
+    assert_int_equal(run("list --json"), 0);
+    assert_int_equal(out_text[0], '{');
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        assert_non_null(strstr(out_text, names[i]));
+    }
+    assert_int_equal(run("list --json --modes"), 0);
+    assert_non_null(strstr(out_text, "TARGET_VERIFY"));
+    assert_null(strstr(out_text, "\"rules\""));
+    assert_int_equal(run("list"), 0);
+    assert_non_null(strstr(out_text, "HB_ERR_INVALID_MODE"));
+}
+
+static int count_files(const char *name) {
+    DIR *d = opendir(in_folder(name));
+    int n = 0;
+    assert_non_null(d);
+    for (const struct dirent *e = readdir(d); e; e = readdir(d)) {
+        n += e->d_name[0] != '.';
+    }
+    assert_int_equal(closedir(d), 0);
+    return n;
+}
+
+static void gen_is_a_function_of_its_options(void **state) {
+    (void)state;
+    static char first[TEXT_CAP];
+    assert_int_equal(run("gen --seed 5 --count 3"), 0);
+    memcpy(first, out_text, sizeof first);
+    assert_int_equal(run("gen --seed=5 --count=0x3"), 0);
+    assert_string_equal(first, out_text);
+    assert_int_equal(run("gen --seed 6 --count 3"), 0);
+    assert_string_not_equal(first, out_text);
+    assert_int_equal(run("gen --seed 5 --count 20 -o @/gen/deep"), 0);
+    assert_true(count_files("gen/deep") > 15); /* equal cases share a name */
+    assert_int_equal(run("gen --seed 5 --count 20 --format json -o @/gen/json"), 0);
+    assert_int_equal(count_files("gen/json"), count_files("gen/deep"));
+}
+
+static void explain_of_explain_is_the_same(void **state) {
+    (void)state;
+    static char first[TEXT_CAP];
+    assert_int_equal(run("explain @/good.case"), 0);
+    memcpy(first, out_text, sizeof first);
+    assert_non_null(strstr(first, "\"predicted\""));
+    write_file("again.json", first);
+    assert_int_equal(run("explain @/again.json"), 0);
+    assert_string_equal(first, out_text);
+}
+
+static void run_of_good_cases_is_0(void **state) {
+    (void)state;
+    assert_int_equal(run("run @/good.case --backend oracle --stats"), 0);
+    assert_string_equal(last_line(out_text), "run: 1 cases, 1 passed, 0 findings, 0 skipped\n");
+    assert_int_equal(run("run @/good.case --backend oracle --out @/records.jsonl"), 0);
+    static char records[TEXT_CAP];
+    read_back(in_folder("records.jsonl"), records);
+    assert_int_equal(count_lines(records), 2);
+    static const char *const keys[] = {"\"schema\":1", "\"commit\":", "\"compiler\":", "\"build\":", "\"device\":",
+                                       "\"backend\":\"oracle\"", "\"profile\":", "\"variant\":", "\"seed\":", "\"id\":",
+                                       "\"verdict\":\"pass\"", "\"check\":", "\"fingerprint\":", "\"us\":", "\"max_ratio\":",
+                                       "\"record\":\"summary\""};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        assert_non_null(strstr(records, keys[i]));
+    }
+    assert_int_equal(run("run @/good.case --backend oracle --format jsonl"), 0);
+    assert_int_equal(out_text[0], '{');
+    assert_int_equal(run("run --gen 5 --backend oracle"), 0);
+    assert_non_null(strstr(out_text, "run: 5 cases"));
+}
+
+static void fuzz_ends_with_its_line(void **state) {
+    (void)state;
+    assert_int_equal(run("fuzz dispatch --backend oracle --count 50 --engine plain -o @/fuzz"), 0);
+    assert_int_equal(strncmp(last_line(out_text), "dispatch: 50 cases, ", 20), 0);
+    assert_non_null(strstr(last_line(out_text), " cases/s, 0 findings\n"));
+    assert_int_equal(access(in_folder("fuzz/records.jsonl"), R_OK), 0);
+}
+
+static void repro_says_whether_runs_agree(void **state) {
+    (void)state;
+    assert_int_equal(run("repro @/good.case --backend oracle --times 3"), 0);
+    assert_non_null(strstr(out_text, "same verdict in 3 of 3 runs"));
+}
+
+#ifdef HB_DEFECTS
+/* A planted defect from fuzz to repro: found, saved, confirmed, same verdict each time, silent without the defect. */
+static void a_planted_defect_is_found_and_reproduced(void **state) {
+    (void)state;
+    char line[512];
+    assert_int_equal(run("fuzz forward --defect NEIGHBOUR_SLOT --time 60 --stop-at-first --engine plain -o @/planted"), 1);
+    assert_non_null(strstr(out_text, "first finding after "));
+    const char *file = strstr(out_text, "repro: hbfuzz repro ");
+    assert_non_null(file);
+    file += strlen("repro: hbfuzz repro ");
+    snprintf(line, sizeof line, "repro %.*s --times 3 --defect 9", (int)strcspn(file, " "), file);
+    assert_int_equal(run(line), 1);
+    assert_non_null(strstr(out_text, "same verdict in 3 of 3 runs"));
+    assert_non_null(strstr(out_text, "  check        "));
+    snprintf(line, sizeof line, "%s", out_text);
+    assert_int_equal(run("run @/planted --defect 9"), 1);
+}
+#endif
+
+static void an_interrupt_is_130_and_keeps_what_was_done(void **state) {
+    (void)state;
+    pid_t pid = start("fuzz dispatch --backend oracle --time 60 --engine plain -o @/stopped");
+    (void)usleep(700000);
+    assert_int_equal(kill(pid, SIGINT), 0);
+    assert_int_equal(finish(pid), 130);
+    assert_int_equal(strncmp(last_line(out_text), "dispatch: ", 10), 0);
+    static char records[TEXT_CAP];
+    read_back(in_folder("stopped/records.jsonl"), records);
+    assert_non_null(strstr(records, "\"interrupted\":true"));
+}
+
+static void the_nearest_name_is_near(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *near;
+    } rows[] = {{"emu", "emu"},   {"EMU", "emu"},         {"emo", "emu"},  {"orcale", "oracle"},
+                {"cud", "cuda"}, {"xyzzyxyzzy", NULL}, {"or", "oracle"}, {"", NULL},
+                {"a-very-long-word-that-is-longer-than-the-limit-of-the-table", NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *near = hb_nearest(rows[i].text, hb_names_backend.count(), hb_names_backend.name);
+        if (rows[i].near) {
+            assert_string_equal(near, rows[i].near);
+        } else {
+            assert_null(near);
+        }
+    }
+}
+
+/* --- set-up --------------------------------------------------------------------------------------------------------- */
+
+static int make_folder(void **state) {
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/hbfuzz-cli-XXXXXX");
+    struct hb_gen_options o;
+    struct hb_case c;
+    hb_gen_options_init(&o);
+    o.gen_class = HB_GEN_VALID;
+    hb_gen_case(&o, 1, 1, &c);
+    return mkdtemp(folder) && mkdir(in_folder("empty-folder"), 0755) == 0 &&
+                   hb_case_save(in_folder("good.case"), &c, NULL) == HB_OK
+               ? 0
+               : -1;
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    char command[] = "rm";
+    char option[] = "-rf";
+    char *argv[] = {command, option, folder, NULL};
+    pid_t pid = 0;
+    int status = 1;
+    return posix_spawn(&pid, "/bin/rm", NULL, NULL, argv, environ) == 0 && waitpid(pid, &status, 0) == pid && status == 0
+               ? 0
+               : -1;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_command_lines_are_2),
+        cmocka_unit_test(files_that_cannot_be_read_are_4),
+        cmocka_unit_test(folders_that_cannot_be_written_are_4),
+        cmocka_unit_test(malformed_cases_are_4_with_a_reason),
+        cmocka_unit_test(a_backend_that_is_not_here_is_3),
+        cmocka_unit_test(an_engine_or_defect_that_is_not_here_is_3),
+        cmocka_unit_test(help_fits_and_ends_with_two_examples),
+        cmocka_unit_test(version_and_doctor_say_what_was_built),
+        cmocka_unit_test(commands_start_in_50_ms),
+        cmocka_unit_test(list_is_one_json_object),
+        cmocka_unit_test(gen_is_a_function_of_its_options),
+        cmocka_unit_test(explain_of_explain_is_the_same),
+        cmocka_unit_test(run_of_good_cases_is_0),
+        cmocka_unit_test(fuzz_ends_with_its_line),
+        cmocka_unit_test(repro_says_whether_runs_agree),
+#ifdef HB_DEFECTS
+        cmocka_unit_test(a_planted_defect_is_found_and_reproduced),
+#endif
+        cmocka_unit_test(an_interrupt_is_130_and_keeps_what_was_done),
+        cmocka_unit_test(the_nearest_name_is_near),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
