@@ -230,7 +230,8 @@ static int32_t row_length(struct hb_gen_state *g, int32_t budget) {
 }
 
 static void pick_lengths(struct hb_gen_state *g, struct hb_case_step *s) {
-    int32_t budget = 2 + hb_rng_below(&g->rng, g->max_tokens - 1);
+    const int32_t least = g->max_tokens < 6 ? 2 : 6;
+    int32_t budget = hb_rng_range(&g->rng, least, g->max_tokens) - s->n_decode;
     const int32_t n_extend = s->n_rows - s->n_decode;
     const int is_m1 = s->mode == HB_MODE_MIXED && s->n_decode == 0;
     for (int32_t r = 0; r < n_extend; r++) {
@@ -238,7 +239,10 @@ static void pick_lengths(struct hb_gen_state *g, struct hb_case_step *s) {
         const int32_t fair = budget - (n_extend - r - 1);
         /* M1: running requests are extend rows of length 1 */
         const int is_running = is_m1 && hb_history_position(&g->h, row->request) > 0;
-        row->length = is_running && hb_rng_below(&g->rng, 4) > 0 ? 1 : row_length(g, fair);
+        row->length = is_running && hb_rng_below(&g->rng, 3) > 0 ? 1 : row_length(g, fair);
+        if (r == n_extend - 1 && !is_running && !g->is_near && hb_rng_one_in(&g->rng, 3)) {
+            row->length = fair > row->length ? fair : row->length;
+        }
         budget -= row->length;
     }
 }
@@ -303,8 +307,9 @@ int hb_gen_add_forward(struct hb_gen_state *g) {
     if (s.mode == HB_MODE_IDLE && !hb_rng_one_in(&g->rng, 4)) {
         n = 0;
     }
-    n = n > n_live ? n_live : n;
-    s.n_rows = n > HB_MAX_ROWS ? HB_MAX_ROWS : n;
+    /* restarts add requests; the batch keeps its size */
+    n = n > g->max_requests ? g->max_requests : n;
+    s.n_rows = n > n_live ? n_live : n;
     for (int32_t r = 0; r < s.n_rows; r++) {
         s.row[r].request = live[r];
     }

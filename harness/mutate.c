@@ -247,9 +247,14 @@ static void (*const changes[])(struct hb_case *, struct hb_rng *) = {
     remove_break,  remove_break};
 
 void hb_mutate_case(struct hb_case *c, uint64_t seed) {
+    enum { TRIES = 8 };
     struct hb_rng r = hb_rng_make(seed, 0x6d7574617465u);
+    struct hb_case before;
+    hb_case_normalize(c);
+    memcpy(&before, c, sizeof before);
     const int32_t n = 1 + hb_rng_below(&r, 3);
-    for (int32_t i = 0; i < n; i++) {
+    /* some changes find nothing to change, or the normal form takes them back */
+    for (int32_t i = 0; i < n || (i < TRIES && memcmp(&before, c, sizeof before) == 0); i++) {
         changes[hb_rng_below(&r, (int32_t)(sizeof changes / sizeof *changes))](c, &r);
         hb_case_normalize(c);
     }
