@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The project's own backend behind struct hb_adapter: one implementation for every kernel table. Here null handles are
- * answered, the error record is cleared, the emulator's execution order is set and launches are counted; everything else
- * is hybrid.c and pool.c. */
+ * The project's own backend behind struct hb_adapter: one implementation for every kernel table.
+ * Here null handles are answered, the error record is cleared, the emulator's execution order is
+ * set and launches are counted; everything else is hybrid.c and pool.c. */
 #include "backend/adapter.h"
 
 #include <stddef.h>
@@ -69,12 +69,13 @@ static int32_t describe(void *ctx, struct hb_caps *caps, struct hb_error *err) {
     return HB_OK;
 }
 
-static int32_t create(void *ctx, const struct hb_config *config, const struct hb_layer_params *params, void **handle,
-                      struct hb_error *err) {
+static int32_t create(void *ctx, const struct hb_config *config,
+                      const struct hb_layer_params *params, void **handle, struct hb_error *err) {
     struct hb_hybrid *h = NULL;
     hb_error_clear(err);
     if (config == NULL || params == NULL || handle == NULL) {
-        return hb_fail_text(err, HB_ERR_NULL, "create needs a configuration, parameters and a place for the handle");
+        return hb_fail_text(err, HB_ERR_NULL,
+                            "create needs a configuration, parameters and a place for the handle");
     }
     const int32_t status = hb_hybrid_create(kernels_of(ctx), config, params, &h, err);
     if (status == HB_OK) {
@@ -95,7 +96,8 @@ static int32_t enter(const void *handle, struct hb_error *err) {
     return handle == NULL ? hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0) : HB_OK;
 }
 
-/* Start and end of a call that may launch. The order is a property of the table, so each call sets it anew. */
+/* Start and end of a call that may launch. The order is a property of the table, so each call sets
+ * it anew. */
 static uint64_t launch_begin(const struct hb_hybrid *h) {
     const struct hb_config *c = &h->config;
     h->kernels->set_order(c->thread_order, c->block_order, c->order_seed);
@@ -122,13 +124,13 @@ static void buf_free(void *handle, struct hb_buf buf) {
 }
 
 /* Address of the first bytes of buf, rule 158. */
-static int32_t buf_range(const struct hb_hybrid *h, struct hb_buf buf, const void *host, uint64_t bytes, void **out,
-                         struct hb_error *err) {
+static int32_t buf_range(const struct hb_hybrid *h, struct hb_buf buf, const void *host,
+                         uint64_t bytes, void **out, struct hb_error *err) {
     uint64_t usable;
     void *ptr = hb_hybrid_buf_ptr(h, buf, &usable);
     if (bytes > usable) {
-        return hb_fail(err, HB_RULE_BUFFER_RANGE, -1, bytes > (uint64_t)INT64_MAX ? INT64_MAX : (int64_t)bytes,
-                       (int64_t)usable);
+        return hb_fail(err, HB_RULE_BUFFER_RANGE, -1,
+                       bytes > (uint64_t)INT64_MAX ? INT64_MAX : (int64_t)bytes, (int64_t)usable);
     }
     if (bytes > 0 && host == NULL) {
         return hb_fail_text(err, HB_ERR_NULL, "no host memory for the copy");
@@ -137,9 +139,10 @@ static int32_t buf_range(const struct hb_hybrid *h, struct hb_buf buf, const voi
     return HB_OK;
 }
 
-static int32_t buf_write(void *handle, struct hb_buf buf, const void *src, uint64_t bytes, struct hb_error *err) {
+static int32_t buf_write(void *handle, struct hb_buf buf, const void *src, uint64_t bytes,
+                         struct hb_error *err) {
     const struct hb_hybrid *h = handle;
-    void *ptr;
+    void *ptr = NULL;
     int32_t status = enter(handle, err);
     if (status == HB_OK) {
         status = buf_range(h, buf, src, bytes, &ptr, err);
@@ -150,9 +153,10 @@ static int32_t buf_write(void *handle, struct hb_buf buf, const void *src, uint6
     return hb_device_check(h->kernels, h->kernels->to_device(ptr, src, bytes), err);
 }
 
-static int32_t buf_read(void *handle, struct hb_buf buf, void *dst, uint64_t bytes, struct hb_error *err) {
+static int32_t buf_read(void *handle, struct hb_buf buf, void *dst, uint64_t bytes,
+                        struct hb_error *err) {
     const struct hb_hybrid *h = handle;
-    void *ptr;
+    void *ptr = NULL;
     int32_t status = enter(handle, err);
     if (status == HB_OK) {
         status = buf_range(h, buf, dst, bytes, &ptr, err);
@@ -163,7 +167,8 @@ static int32_t buf_read(void *handle, struct hb_buf buf, void *dst, uint64_t byt
     return hb_device_check(h->kernels, h->kernels->to_host(dst, ptr, bytes), err);
 }
 
-static int32_t slot_take(void *handle, int32_t n, int32_t kind, int32_t *ids, struct hb_error *err) {
+static int32_t slot_take(void *handle, int32_t n, int32_t kind, int32_t *ids,
+                         struct hb_error *err) {
     struct hb_hybrid *h = handle;
     const int32_t status = enter(handle, err);
     if (status != HB_OK) {
@@ -200,7 +205,8 @@ static int32_t begin(void *handle, const struct hb_batch *batch, struct hb_error
     return status == HB_OK ? hb_hybrid_begin(handle, batch, err) : status;
 }
 
-static int32_t layer(void *handle, int32_t layer_id, const struct hb_layer_io *io, struct hb_error *err) {
+static int32_t layer(void *handle, int32_t layer_id, const struct hb_layer_io *io,
+                     struct hb_error *err) {
     struct hb_hybrid *h = handle;
     const int32_t status = enter(handle, err);
     if (status != HB_OK) {
@@ -220,10 +226,10 @@ static int32_t finish(void *handle, struct hb_error *err) {
     return launch_end(h, before, hb_hybrid_finish(h, err));
 }
 
-/* The child refuses before it looks at anything, the handle included. Other targets are the wrapper. The wrapper routes
- * by layer id, so both directions are one function. */
-static int32_t entry(void *handle, int32_t target, int32_t direction, int32_t layer_id, const struct hb_layer_io *io,
-                     struct hb_error *err) {
+/* The child refuses before it looks at anything, the handle included. Other targets are the
+ * wrapper. The wrapper routes by layer id, so both directions are one function. */
+static int32_t entry(void *handle, int32_t target, int32_t direction, int32_t layer_id,
+                     const struct hb_layer_io *io, struct hb_error *err) {
     struct hb_hybrid *h = handle;
     (void)direction;
     if (target == HB_ENTRY_CHILD) {
@@ -265,7 +271,8 @@ static int32_t region(void *handle, int32_t i, struct hb_region *out, struct hb_
     return status;
 }
 
-static int32_t region_read(void *handle, int32_t i, uint64_t offset, void *dst, uint64_t bytes, struct hb_error *err) {
+static int32_t region_read(void *handle, int32_t i, uint64_t offset, void *dst, uint64_t bytes,
+                           struct hb_error *err) {
     const struct hb_hybrid *h = handle;
     const struct hb_hybrid_region *r;
     int32_t status = enter(handle, err);
@@ -282,11 +289,12 @@ static int32_t region_read(void *handle, int32_t i, uint64_t offset, void *dst, 
         memcpy(dst, (const char *)r->ptr + offset, (size_t)bytes);
         return HB_OK;
     }
-    return hb_device_check(h->kernels, h->kernels->to_host(dst, (const char *)r->ptr + offset, bytes), err);
+    return hb_device_check(h->kernels,
+                           h->kernels->to_host(dst, (const char *)r->ptr + offset, bytes), err);
 }
 
-static int32_t region_write(void *handle, int32_t i, uint64_t offset, const void *src, uint64_t bytes,
-                            struct hb_error *err) {
+static int32_t region_write(void *handle, int32_t i, uint64_t offset, const void *src,
+                            uint64_t bytes, struct hb_error *err) {
     const struct hb_hybrid *h = handle;
     const struct hb_hybrid_region *r;
     int32_t status = enter(handle, err);
@@ -303,7 +311,8 @@ static int32_t region_write(void *handle, int32_t i, uint64_t offset, const void
         memcpy((char *)r->ptr + offset, src, (size_t)bytes);
         return HB_OK;
     }
-    return hb_device_check(h->kernels, h->kernels->to_device((char *)r->ptr + offset, src, bytes), err);
+    return hb_device_check(h->kernels, h->kernels->to_device((char *)r->ptr + offset, src, bytes),
+                           err);
 }
 
 static uint64_t launches(void *handle) {

@@ -3,6 +3,7 @@
 #include "backend/config.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #include "backend/memory.h"
 
@@ -17,14 +18,15 @@ struct variant_row {
     int32_t n_values;
 };
 
-#define SIZE(field, least) {offsetof(struct hb_config, field), least}
+#define SIZE(field, least)                                                                         \
+    { offsetof(struct hb_config, field), least }
 
 /* Rule 201: row = index. */
 static const struct size_row sizes[N_SIZES] = {
-    SIZE(n_heads, 1),       SIZE(head_dim, 1),  SIZE(state_size, 1), SIZE(n_groups, 1),
-    SIZE(conv_width, 2),    SIZE(chunk_size, 1), SIZE(page_size, 1), SIZE(norm_group, 1),
-    SIZE(n_q_heads, 1),     SIZE(n_kv_heads, 1), SIZE(attn_dim, 1),  SIZE(n_slots, 1),
-    SIZE(req_pool_size, 1), SIZE(max_context, 1), SIZE(n_kv, 2),     SIZE(max_batch, 1),
+    SIZE(n_heads, 1),       SIZE(head_dim, 1),    SIZE(state_size, 1), SIZE(n_groups, 1),
+    SIZE(conv_width, 2),    SIZE(chunk_size, 1),  SIZE(page_size, 1),  SIZE(norm_group, 1),
+    SIZE(n_q_heads, 1),     SIZE(n_kv_heads, 1),  SIZE(attn_dim, 1),   SIZE(n_slots, 1),
+    SIZE(req_pool_size, 1), SIZE(max_context, 1), SIZE(n_kv, 2),       SIZE(max_batch, 1),
     SIZE(max_tokens, 1),
 };
 
@@ -37,7 +39,9 @@ static const struct variant_row variants[N_VARIANTS] = {
 };
 
 static int32_t field_at(const struct hb_config *config, size_t offset) {
-    return *(const int32_t *)(const void *)((const char *)config + offset);
+    int32_t value;
+    memcpy(&value, (const char *)config + offset, sizeof(value));
+    return value;
 }
 
 int64_t hb_mul_saturate(int64_t a, int64_t b, int64_t c) {
@@ -49,7 +53,8 @@ int64_t hb_mul_saturate(int64_t a, int64_t b, int64_t c) {
     return hb_mul_i64(ab, c, &abc) ? abc : INT64_MAX;
 }
 
-/* Rule 201: least values and norm_group | d_inner in row order, then the element counts of one layer's pools. */
+/* Rule 201: least values and norm_group | d_inner in row order, then the element counts of one
+ * layer's pools. */
 static int32_t check_sizes(const struct hb_config *config, struct hb_error *err) {
     for (int32_t i = 0; i < N_SIZES; i++) {
         const int32_t v = field_at(config, sizes[i].offset);

@@ -21,7 +21,8 @@ struct hb_dims {
     int64_t kv_bytes;            /* n_kv*HKV*D activations */
 };
 
-/* Lowest rule number, then lowest row; writes nothing but err. The rows are listed in backend/README.md. */
+/* Lowest rule number, then lowest row; writes nothing but err. The rows are listed in
+ * backend/README.md. */
 int32_t hb_config_check(const struct hb_config *config, struct hb_error *err);
 /* Of a configuration that passed hb_config_check. */
 void hb_config_dims(const struct hb_config *config, struct hb_dims *dims);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The full-attention child: write the new keys and values, then read (ops-attention.md sections 1 to 3). */
+ * The full-attention child: write the new keys and values, then read (ops-attention.md sections 1
+ * to 3). */
 #include "backend/layers.h"
 
 #include <math.h>
@@ -7,8 +8,8 @@
 
 #include "backend/memory.h"
 
-static int32_t write_kv(const struct hb_layer_run *run, void *kv_k, void *kv_v, const struct hb_layer_buffers *io,
-                        struct hb_error *err) {
+static int32_t write_kv(const struct hb_layer_run *run, void *kv_k, void *kv_v,
+                        const struct hb_layer_buffers *io, struct hb_error *err) {
     const struct hb_k_kv_write args = {.n_tokens = run->meta->n_real,
                                        .row_elems = run->config->n_kv_heads * run->config->attn_dim,
                                        .act_dtype = run->config->act_dtype,
@@ -25,7 +26,8 @@ static int32_t attend(const struct hb_layer_run *run, const void *kv_k, const vo
                       const struct hb_layer_buffers *io, struct hb_error *err) {
     const struct hb_config *c = run->config;
     const struct hb_metadata *m = run->meta;
-    const float scale = c->sm_scale != 0.0F ? c->sm_scale : (float)(1.0 / sqrt((double)c->attn_dim));
+    const float scale =
+        c->sm_scale != 0.0F ? c->sm_scale : (float)(1.0 / sqrt((double)c->attn_dim));
     const struct hb_k_attention args = {.rows = {.n_rows = m->n_live,
                                                  .qsl = hb_layer_array(run, m->query_start_loc),
                                                  .slots = hb_layer_array(run, m->cache_indices),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Forward life cycle and layer dispatch. Every check comes before the first launch, so a refused call changes nothing. */
+ * Forward life cycle and layer dispatch. Every check comes before the first launch, so a refused
+ * call changes nothing. */
 #include "backend/hybrid.h"
 
 #include <stddef.h>
@@ -32,13 +33,15 @@ int32_t hb_hybrid_begin(struct hb_hybrid *h, const struct hb_batch *batch, struc
     struct hb_forward *f = &h->forward[next];
     struct hb_metadata meta;
     int32_t status = hb_validate_batch(&h->env, batch, err);
-    if ((status == HB_ERR_RANGE || status == HB_ERR_SHAPE) && HB_DEFECT(h->config.defect, IMPURE_ERROR)) {
+    if ((status == HB_ERR_RANGE || status == HB_ERR_SHAPE) &&
+        HB_DEFECT(h->config.defect, IMPURE_ERROR)) {
         h->pool.req_to_slot[0] ^= 1;
     }
     if (status != HB_OK) {
         return status;
     }
-    hb_metadata_derive(&h->config, h->dims.has_attention, h->pool.req_to_slot, batch, f->host_block, &meta);
+    hb_metadata_derive(&h->config, h->dims.has_attention, h->pool.req_to_slot, batch, f->host_block,
+                       &meta);
     status = hb_device_check(h->kernels,
                              h->kernels->to_device(f->device_block, f->host_block,
                                                    (uint64_t)meta.device_words * sizeof(int32_t)),
@@ -53,7 +56,8 @@ int32_t hb_hybrid_begin(struct hb_hybrid *h, const struct hb_batch *batch, struc
     return HB_OK;
 }
 
-/* Rules 29 and 97 around 59: absent buffers, then short ones, then the layer id. T = 0 needs no buffer at all. */
+/* Rules 29 and 97 around 59: absent buffers, then short ones, then the layer id. T = 0 needs no
+ * buffer at all. */
 static int32_t check_io(const struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io,
                         struct hb_layer_buffers *out, struct hb_error *err) {
     const int64_t n_tokens = current_meta(h)->n_tokens;
@@ -85,12 +89,14 @@ static int32_t check_io(const struct hb_hybrid *h, int32_t layer_id, const struc
 /* Output rows of tokens first .. T-1 := 0. */
 static int32_t zero_output(const struct hb_hybrid *h, int32_t layer_id, int32_t first, void *out,
                            struct hb_error *err) {
-    const int64_t row = hb_config_io_width(&h->config, h->layer[layer_id].kind, N_IO - 1) * h->dims.act_bytes;
+    const int64_t row =
+        hb_config_io_width(&h->config, h->layer[layer_id].kind, N_IO - 1) * h->dims.act_bytes;
     const int64_t n = current_meta(h)->n_tokens - first;
     if (n == 0 || out == NULL) {
         return HB_OK;
     }
-    return hb_device_check(h->kernels, h->kernels->fill((char *)out + first * row, 0, (uint64_t)(n * row)), err);
+    return hb_device_check(
+        h->kernels, h->kernels->fill((char *)out + first * row, 0, (uint64_t)(n * row)), err);
 }
 
 /* On the host, scratch of the last layer must not look like a result of this one. */
@@ -132,13 +138,14 @@ static int32_t run_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_
         status = zero_output(h, layer_id, f->meta.n_real, io->out, err);
     }
     if (status == HB_OK) {
-        h->layers_run |= 1U << layer_id;
+        h->layers_run |= 1U << (uint32_t)layer_id;
     }
     return status;
 }
 
-int32_t hb_hybrid_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io, struct hb_error *err) {
-    struct hb_layer_buffers buffers;
+int32_t hb_hybrid_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io,
+                        struct hb_error *err) {
+    struct hb_layer_buffers buffers = {0};
     if (!h->has_metadata) {
         return hb_fail(err, HB_RULE_NO_METADATA, -1, 0, 0);
     }
@@ -149,8 +156,9 @@ int32_t hb_hybrid_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_l
     return status == HB_OK ? run_layer(h, layer_id, &buffers, err) : status;
 }
 
-int32_t hb_hybrid_entry(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io, struct hb_error *err) {
-    struct hb_layer_buffers buffers;
+int32_t hb_hybrid_entry(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io,
+                        struct hb_error *err) {
+    struct hb_layer_buffers buffers = {0};
     const int32_t is_linear = is_layer(h, layer_id) && h->layer[layer_id].kind == HB_LAYER_MAMBA2;
     if (is_linear && !is_idle(h)) {
         return hb_linear_entry(err);
@@ -180,7 +188,8 @@ static int32_t copy_tracked(const struct hb_hybrid *h, struct hb_error *err) {
     for (int32_t l = 0; l < h->config.n_layers && status == HB_OK && m->n_copies > 0; l++) {
         if (h->layer[l].kind == HB_LAYER_MAMBA2 && has_run(h, l)) {
             status = hb_pool_copy_layer(&h->pool, h->layer[l].pool_layer, m->n_copies,
-                                        device + (m->copy_src - m->block), device + (m->copy_dst - m->block), err);
+                                        device + (m->copy_src - m->block),
+                                        device + (m->copy_dst - m->block), err);
         }
     }
     return status;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The hybrid wrapper: owns a configuration's pools, parameters, caches and metadata, validates each forward once, and
- * sends each layer to its child by layer id. One handle is used by one thread at a time. Handles and struct pointers are
- * never null here (adapter_native.c answers for null ones). Functions fill err, which the caller has cleared. */
+ * The hybrid wrapper: owns a configuration's pools, parameters, caches and metadata, validates each
+ * forward once, and sends each layer to its child by layer id. One handle is used by one thread at
+ * a time. Handles and struct pointers are never null here (adapter_native.c answers for null ones).
+ * Functions fill err, which the caller has cleared. */
 #ifndef HB_BACKEND_HYBRID_H
 #define HB_BACKEND_HYBRID_H
 
@@ -63,17 +64,21 @@ struct hb_hybrid {
 
 /* Nothing is kept on failure. */
 int32_t hb_hybrid_create(const struct hb_kernels *kernels, const struct hb_config *config,
-                         const struct hb_layer_params *params, struct hb_hybrid **out, struct hb_error *err);
+                         const struct hb_layer_params *params, struct hb_hybrid **out,
+                         struct hb_error *err);
 void hb_hybrid_destroy(struct hb_hybrid *h);
 
 int32_t hb_hybrid_begin(struct hb_hybrid *h, const struct hb_batch *batch, struct hb_error *err);
-int32_t hb_hybrid_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io, struct hb_error *err);
+int32_t hb_hybrid_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io,
+                        struct hb_error *err);
 int32_t hb_hybrid_finish(struct hb_hybrid *h, struct hb_error *err);
 /* The wrapper's decode and extend entries (both route by layer id alone). */
-int32_t hb_hybrid_entry(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io, struct hb_error *err);
+int32_t hb_hybrid_entry(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io,
+                        struct hb_error *err);
 
 /* hybrid_memory.c: buffers and regions. */
-int32_t hb_hybrid_buf_alloc(struct hb_hybrid *h, uint64_t bytes, struct hb_buf *out, struct hb_error *err);
+int32_t hb_hybrid_buf_alloc(struct hb_hybrid *h, uint64_t bytes, struct hb_buf *out,
+                            struct hb_error *err);
 void hb_hybrid_buf_free(struct hb_hybrid *h, struct hb_buf buf);
 /* Address and usable bytes of a buffer; 0 bytes and null for an id that is not in use. */
 void *hb_hybrid_buf_ptr(const struct hb_hybrid *h, struct hb_buf buf, uint64_t *bytes);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a hybrid handle owns: construction and destruction, buffers for layer calls, and the list of persistent regions. */
+ * What a hybrid handle owns: construction and destruction, buffers for layer calls, and the list of
+ * persistent regions. */
 #include "backend/hybrid.h"
 
 #include <stddef.h>
@@ -10,64 +11,57 @@
 
 enum { FIRST_BUFFERS = 64 };
 
-struct param_row {
-    size_t host;   /* in struct hb_layer_params */
-    size_t device; /* in struct hb_linear_weights */
-    const char *name;
-};
-
-#define PARAM(name) {offsetof(struct hb_layer_params, name), offsetof(struct hb_linear_weights, name), #name}
-
-enum { N_PARAMS = 6, PARAM_CONV_WEIGHT = 0, PARAM_A = 2, PARAM_NORM_WEIGHT = 5 };
-
-static const struct param_row param_rows[N_PARAMS] = {PARAM(conv_weight), PARAM(conv_bias), PARAM(a),
-                                                      PARAM(dt_bias),     PARAM(d),         PARAM(norm_weight)};
-
-static void **weight_at(struct hb_linear_weights *weights, int32_t i) {
-    return (void **)(void *)((char *)weights + param_rows[i].device);
-}
+static const char *const param_names[HB_N_PARAMS] = {"conv_weight", "conv_bias", "a",
+                                                     "dt_bias",     "d",         "norm_weight"};
 
 static int64_t param_count(const struct hb_config *config, const struct hb_dims *dims, int32_t i) {
-    const int64_t counts[N_PARAMS] = {(int64_t)dims->dim * config->conv_width,
-                                      dims->dim,
-                                      config->n_heads,
-                                      config->n_heads,
-                                      config->n_heads,
-                                      dims->d_inner};
+    const int64_t counts[HB_N_PARAMS] = {(int64_t)dims->dim * config->conv_width,
+                                         dims->dim,
+                                         config->n_heads,
+                                         config->n_heads,
+                                         config->n_heads,
+                                         dims->d_inner};
     return counts[i];
 }
 
 static int32_t is_needed(const struct hb_config *config, int32_t i) {
-    const int32_t has_norm = config->gate_norm == HB_GATE_NORM_AFTER || config->gate_norm == HB_GATE_NORM_BEFORE ||
+    const int32_t has_norm = config->gate_norm == HB_GATE_NORM_AFTER ||
+                             config->gate_norm == HB_GATE_NORM_BEFORE ||
                              config->gate_norm == HB_NORM_ONLY;
-    return i == PARAM_CONV_WEIGHT || i == PARAM_A || (i == PARAM_NORM_WEIGHT && has_norm);
+    return i == HB_PARAM_CONV_WEIGHT || i == HB_PARAM_A || (i == HB_PARAM_NORM_WEIGHT && has_norm);
 }
 
-static int32_t load_weights(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_params *params,
-                            struct hb_error *err) {
+static int32_t load_param(struct hb_hybrid *h, int32_t layer_id, int32_t i, const float *src,
+                          struct hb_error *err) {
     const struct hb_kernels *k = h->kernels;
-    for (int32_t i = 0; i < N_PARAMS; i++) {
-        const float *src = *(const float *const *)(const void *)((const char *)params + param_rows[i].host);
-        void **dst = weight_at(&h->layer[layer_id].weights, i);
-        const int64_t bytes = param_count(&h->config, &h->dims, i) * (int64_t)sizeof(float);
-        if (src == NULL && is_needed(&h->config, i)) {
-            return hb_fail_text(err, HB_ERR_NULL, "layer %d needs %s", layer_id, param_rows[i].name);
-        }
-        if (src == NULL) {
-            continue;
-        }
-        int32_t status = hb_device_alloc(k, bytes, 0, dst, err);
-        if (status == HB_OK) {
-            status = hb_device_check(k, k->to_device(*dst, src, (uint64_t)bytes), err);
-        }
-        if (status != HB_OK) {
-            return status;
-        }
+    void **dst = &h->layer[layer_id].weights.param[i];
+    const int64_t bytes = param_count(&h->config, &h->dims, i) * (int64_t)sizeof(float);
+    if (src == NULL && is_needed(&h->config, i)) {
+        return hb_fail_text(err, HB_ERR_NULL, "layer %d needs %s", layer_id, param_names[i]);
     }
-    return HB_OK;
+    if (src == NULL) {
+        return HB_OK;
+    }
+    const int32_t status = hb_device_alloc(k, bytes, 0, dst, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    return hb_device_check(k, k->to_device(*dst, src, (uint64_t)bytes), err);
 }
 
-static int32_t create_layers(struct hb_hybrid *h, const struct hb_layer_params *params, struct hb_error *err) {
+static int32_t load_weights(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_params *p,
+                            struct hb_error *err) {
+    const float *const src[HB_N_PARAMS] = {p->conv_weight, p->conv_bias, p->a,
+                                           p->dt_bias,     p->d,         p->norm_weight};
+    int32_t status = HB_OK;
+    for (int32_t i = 0; i < HB_N_PARAMS && status == HB_OK; i++) {
+        status = load_param(h, layer_id, i, src[i], err);
+    }
+    return status;
+}
+
+static int32_t create_layers(struct hb_hybrid *h, const struct hb_layer_params *params,
+                             struct hb_error *err) {
     int32_t n_linear = 0;
     int32_t status = HB_OK;
     for (int32_t l = 0; l < h->config.n_layers && status == HB_OK; l++) {
@@ -94,7 +88,8 @@ static int32_t create_scratch(struct hb_hybrid *h, struct hb_error *err) {
     int32_t status = HB_OK;
     void *ptr;
     if (meta_bytes == INT64_MAX) {
-        return hb_fail_text(err, HB_ERR_MEMORY, "max_batch %d and max_context %d are too large together", c->max_batch,
+        return hb_fail_text(err, HB_ERR_MEMORY,
+                            "max_batch %d and max_context %d are too large together", c->max_batch,
                             c->max_context);
     }
     for (int32_t i = 0; i < 2 && status == HB_OK; i++) {
@@ -105,10 +100,12 @@ static int32_t create_scratch(struct hb_hybrid *h, struct hb_error *err) {
         }
     }
     if (status == HB_OK && h->pool.n_layers > 0) {
-        status = hb_device_alloc(h->kernels, hb_mul_saturate(c->max_tokens, h->dims.dim, act), 0, &h->conv_out, err);
+        status = hb_device_alloc(h->kernels, hb_mul_saturate(c->max_tokens, h->dims.dim, act), 0,
+                                 &h->conv_out, err);
     }
     if (status == HB_OK && h->pool.n_layers > 0) {
-        status = hb_device_alloc(h->kernels, hb_mul_saturate(c->max_tokens, h->dims.d_inner, act), 0, &h->ssm_out, err);
+        status = hb_device_alloc(h->kernels, hb_mul_saturate(c->max_tokens, h->dims.d_inner, act),
+                                 0, &h->ssm_out, err);
     }
     const int64_t n_seen = (int64_t)c->n_slots + 1 + c->n_kv;
     if (status == HB_OK) {
@@ -127,7 +124,8 @@ static int32_t create_scratch(struct hb_hybrid *h, struct hb_error *err) {
 }
 
 int32_t hb_hybrid_create(const struct hb_kernels *kernels, const struct hb_config *config,
-                         const struct hb_layer_params *params, struct hb_hybrid **out, struct hb_error *err) {
+                         const struct hb_layer_params *params, struct hb_hybrid **out,
+                         struct hb_error *err) {
     void *ptr;
     int32_t status = hb_config_check(config, err);
     if (status == HB_OK) {
@@ -172,8 +170,8 @@ void hb_hybrid_destroy(struct hb_hybrid *h) {
         hb_host_free(h->forward[i].host_block);
     }
     for (int32_t l = 0; l < h->config.n_layers; l++) {
-        for (int32_t i = 0; i < N_PARAMS; i++) {
-            hb_device_free(h->kernels, *weight_at(&h->layer[l].weights, i));
+        for (int32_t i = 0; i < HB_N_PARAMS; i++) {
+            hb_device_free(h->kernels, h->layer[l].weights.param[i]);
         }
         hb_device_free(h->kernels, h->layer[l].kv_v);
         hb_device_free(h->kernels, h->layer[l].kv_k);
@@ -206,10 +204,12 @@ static int32_t find_entry(struct hb_hybrid *h, int64_t *out, struct hb_error *er
     return HB_OK;
 }
 
-int32_t hb_hybrid_buf_alloc(struct hb_hybrid *h, uint64_t bytes, struct hb_buf *out, struct hb_error *err) {
+int32_t hb_hybrid_buf_alloc(struct hb_hybrid *h, uint64_t bytes, struct hb_buf *out,
+                            struct hb_error *err) {
     int64_t i;
     if (bytes > (uint64_t)INT64_MAX) {
-        return hb_fail_text(err, HB_ERR_MEMORY, "a buffer cannot have %llu bytes", (unsigned long long)bytes);
+        return hb_fail_text(err, HB_ERR_MEMORY, "a buffer cannot have %llu bytes",
+                            (unsigned long long)bytes);
     }
     int32_t status = find_entry(h, &i, err);
     if (status == HB_OK) {
@@ -224,7 +224,9 @@ int32_t hb_hybrid_buf_alloc(struct hb_hybrid *h, uint64_t bytes, struct hb_buf *
 }
 
 static struct hb_hybrid_buffer *find_buffer(const struct hb_hybrid *h, uint64_t id) {
-    return id >= 1 && id <= (uint64_t)h->n_buffers && h->buffers[id - 1].ptr != NULL ? &h->buffers[id - 1] : NULL;
+    return id >= 1 && id <= (uint64_t)h->n_buffers && h->buffers[id - 1].ptr != NULL
+               ? &h->buffers[id - 1]
+               : NULL;
 }
 
 void hb_hybrid_buf_free(struct hb_hybrid *h, struct hb_buf buf) {
@@ -250,8 +252,8 @@ void *hb_hybrid_buf_ptr(const struct hb_hybrid *h, struct hb_buf buf, uint64_t *
     return (char *)entry->ptr + buf.offset;
 }
 
-static void add_region(struct hb_hybrid *h, const char *name, int32_t layer, int32_t dtype, int32_t kind, void *ptr,
-                       int32_t n_dims, const int64_t shape[4]) {
+static void add_region(struct hb_hybrid *h, const char *name, int32_t layer, int32_t dtype,
+                       int32_t kind, void *ptr, int32_t n_dims, const int64_t shape[4]) {
     struct hb_hybrid_region *r = &h->region[h->n_regions++];
     struct hb_region *info = &r->info;
     uint64_t n = 1;
@@ -280,9 +282,10 @@ void hb_hybrid_list_regions(struct hb_hybrid *h) {
     for (int32_t l = 0; l < c->n_layers; l++) {
         const struct hb_hybrid_layer *layer = &h->layer[l];
         if (layer->kind == HB_LAYER_MAMBA2) {
-            add_region(h, "conv", l, c->act_dtype, HB_REGION_STATE, h->pool.conv[layer->pool_layer], 3, conv);
-            add_region(h, "temporal", l, c->state_dtype, HB_REGION_STATE, h->pool.temporal[layer->pool_layer], 4,
-                       temporal);
+            add_region(h, "conv", l, c->act_dtype, HB_REGION_STATE, h->pool.conv[layer->pool_layer],
+                       3, conv);
+            add_region(h, "temporal", l, c->state_dtype, HB_REGION_STATE,
+                       h->pool.temporal[layer->pool_layer], 4, temporal);
         } else {
             add_region(h, "kv_k", l, c->act_dtype, HB_REGION_STATE, layer->kv_k, 3, kv);
             add_region(h, "kv_v", l, c->act_dtype, HB_REGION_STATE, layer->kv_v, 3, kv);
@@ -306,8 +309,8 @@ int32_t hb_hybrid_region_at(const struct hb_hybrid *h, int32_t i, uint64_t offse
     const uint64_t size = h->region[i].info.bytes;
     if (offset > size || bytes > size - offset) {
         const uint64_t end = offset > UINT64_MAX - bytes ? UINT64_MAX : offset + bytes;
-        return hb_fail(err, HB_RULE_BUFFER_RANGE, -1, end > (uint64_t)INT64_MAX ? INT64_MAX : (int64_t)end,
-                       (int64_t)size);
+        return hb_fail(err, HB_RULE_BUFFER_RANGE, -1,
+                       end > (uint64_t)INT64_MAX ? INT64_MAX : (int64_t)end, (int64_t)size);
     }
     *out = &h->region[i];
     return HB_OK;

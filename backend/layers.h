@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The two children of the hybrid backend: linear (Mamba2) layers and full-attention layers. Both read metadata that was
- * derived once per forward, and launch kernels; they check nothing and keep nothing. */
+ * The two children of the hybrid backend: linear (Mamba2) layers and full-attention layers. Both
+ * read metadata that was derived once per forward, and launch kernels; they check nothing and keep
+ * nothing. */
 #ifndef HB_BACKEND_LAYERS_H
 #define HB_BACKEND_LAYERS_H
 
@@ -13,9 +14,21 @@
 #include "backend/status.h"
 #include "kernels/kernels.h"
 
-/* Parameters on the device; null where the layer has none. One allocation each, so that reads past one are seen. */
+/* Parameters of a layer, in the order of struct hb_layer_params. */
+enum hb_param {
+    HB_PARAM_CONV_WEIGHT,
+    HB_PARAM_CONV_BIAS,
+    HB_PARAM_A,
+    HB_PARAM_DT_BIAS,
+    HB_PARAM_D,
+    HB_PARAM_NORM_WEIGHT,
+    HB_N_PARAMS
+};
+
+/* On the device; null where the layer has none. One allocation each, so that reads past one are
+ * seen. */
 struct hb_linear_weights {
-    void *conv_weight, *conv_bias, *a, *dt_bias, *d, *norm_weight;
+    void *param[HB_N_PARAMS];
 };
 
 /* What one layer call sees of the forward. */
@@ -39,11 +52,13 @@ static inline const int32_t *hb_layer_array(const struct hb_layer_run *run, cons
     return run->device_meta + (host - run->meta->block);
 }
 
-/* The Mamba2 child's one forward: prefill rows, then one-token rows, then the gated norm of the real tokens. */
+/* The Mamba2 child's one forward: prefill rows, then one-token rows, then the gated norm of the
+ * real tokens. */
 int32_t hb_linear_forward(const struct hb_layer_run *run, const struct hb_linear_weights *weights,
-                          const struct hb_pool *pool, int32_t pool_layer, const struct hb_layer_buffers *io,
-                          struct hb_error *err);
-/* The child's decode and extend entries refuse whatever the arguments (forward-batch.md section 2, seed A). */
+                          const struct hb_pool *pool, int32_t pool_layer,
+                          const struct hb_layer_buffers *io, struct hb_error *err);
+/* The child's decode and extend entries refuse whatever the arguments (forward-batch.md section 2,
+ * seed A). */
 int32_t hb_linear_entry(struct hb_error *err);
 /* Stores keys and values of the real tokens, then attends over all live rows. */
 int32_t hb_full_attn_forward(const struct hb_layer_run *run, void *kv_k, void *kv_v,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The linear child: Mamba2 mixer from conv to gated norm (ops-mamba2.md sections 1 to 3), prefill and decode rows in one
- * forward. Prefill rows use the clamp of the prefill path, one-token rows that of the decode path. */
+ * The linear child: Mamba2 mixer from conv to gated norm (ops-mamba2.md sections 1 to 3), prefill
+ * and decode rows in one forward. Prefill rows use the clamp of the prefill path, one-token rows
+ * that of the decode path. */
 #include "backend/layers.h"
 
 #include <stddef.h>
@@ -27,8 +28,8 @@ static struct hb_k_rows update_rows(const struct hb_layer_run *run) {
                               .has_init = NULL};
 }
 
-static int32_t run_conv(const struct hb_layer_run *run, const struct hb_linear_weights *w, void *pool,
-                        const void *xbc, struct hb_error *err) {
+static int32_t run_conv(const struct hb_layer_run *run, const struct hb_linear_weights *w,
+                        void *pool, const void *xbc, struct hb_error *err) {
     const struct hb_kernels *k = run->kernels;
     struct hb_k_conv args = {.rows = prefill_rows(run),
                              .dim = run->dims->dim,
@@ -38,8 +39,8 @@ static int32_t run_conv(const struct hb_layer_run *run, const struct hb_linear_w
                              .form = run->config->kernel_form,
                              .defect = run->config->defect,
                              .x = xbc,
-                             .weight = w->conv_weight,
-                             .bias = w->conv_bias,
+                             .weight = w->param[HB_PARAM_CONV_WEIGHT],
+                             .bias = w->param[HB_PARAM_CONV_BIAS],
                              .y = run->conv_out,
                              .pool = pool};
     int32_t status = HB_OK;
@@ -53,8 +54,10 @@ static int32_t run_conv(const struct hb_layer_run *run, const struct hb_linear_w
     return status;
 }
 
-/* tracking.md section 4: pre-conv inputs, so the order relative to the conv kernel does not matter. */
-static int32_t run_conv_track(const struct hb_layer_run *run, void *pool, const void *xbc, struct hb_error *err) {
+/* tracking.md section 4: pre-conv inputs, so the order relative to the conv kernel does not matter.
+ */
+static int32_t run_conv_track(const struct hb_layer_run *run, void *pool, const void *xbc,
+                              struct hb_error *err) {
     const struct hb_metadata *m = run->meta;
     const struct hb_k_conv_track args = {.rows = prefill_rows(run),
                                          .dim = run->dims->dim,
@@ -71,8 +74,8 @@ static int32_t run_conv_track(const struct hb_layer_run *run, void *pool, const 
     return hb_device_check(run->kernels, run->kernels->conv_track(&args), err);
 }
 
-static int32_t run_ssm(const struct hb_layer_run *run, const struct hb_linear_weights *w, void *pool,
-                       const void *dt, struct hb_error *err) {
+static int32_t run_ssm(const struct hb_layer_run *run, const struct hb_linear_weights *w,
+                       void *pool, const void *dt, struct hb_error *err) {
     const struct hb_kernels *k = run->kernels;
     const struct hb_config *c = run->config;
     const struct hb_metadata *m = run->meta;
@@ -92,12 +95,13 @@ static int32_t run_ssm(const struct hb_layer_run *run, const struct hb_linear_we
                             .defect = c->defect,
                             .xbc = run->conv_out,
                             .dt = dt,
-                            .a = w->a,
-                            .dt_bias = w->dt_bias,
-                            .d = w->d,
+                            .a = w->param[HB_PARAM_A],
+                            .dt_bias = w->param[HB_PARAM_DT_BIAS],
+                            .d = w->param[HB_PARAM_D],
                             .y = run->ssm_out,
                             .pool = pool,
-                            .after = m->n_tracked > 0 ? hb_layer_array(run, m->track_ssm_len) : NULL,
+                            .after =
+                                m->n_tracked > 0 ? hb_layer_array(run, m->track_ssm_len) : NULL,
                             .dst = m->n_tracked > 0 ? hb_layer_array(run, m->track_dst) : NULL};
     int32_t status = HB_OK;
     if (args.rows.n_rows > 0) {
@@ -113,8 +117,8 @@ static int32_t run_ssm(const struct hb_layer_run *run, const struct hb_linear_we
     return status;
 }
 
-static int32_t run_norm(const struct hb_layer_run *run, const struct hb_linear_weights *w, const void *z, void *out,
-                        struct hb_error *err) {
+static int32_t run_norm(const struct hb_layer_run *run, const struct hb_linear_weights *w,
+                        const void *z, void *out, struct hb_error *err) {
     const struct hb_config *c = run->config;
     const struct hb_k_norm args = {.n_tokens = run->meta->n_real,
                                    .d_inner = run->dims->d_inner,
@@ -125,14 +129,14 @@ static int32_t run_norm(const struct hb_layer_run *run, const struct hb_linear_w
                                    .eps = c->norm_eps,
                                    .y = run->ssm_out,
                                    .z = z,
-                                   .weight = w->norm_weight,
+                                   .weight = w->param[HB_PARAM_NORM_WEIGHT],
                                    .out = out};
     return hb_device_check(run->kernels, run->kernels->gated_norm(&args), err);
 }
 
 int32_t hb_linear_forward(const struct hb_layer_run *run, const struct hb_linear_weights *weights,
-                          const struct hb_pool *pool, int32_t pool_layer, const struct hb_layer_buffers *io,
-                          struct hb_error *err) {
+                          const struct hb_pool *pool, int32_t pool_layer,
+                          const struct hb_layer_buffers *io, struct hb_error *err) {
     if (run->meta->n_real == 0) {
         return HB_OK;
     }

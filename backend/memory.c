@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Allocation with a fault counter: every failure path of create must be reachable in a test (style.md section 6). */
+ * Allocation with a fault counter: every failure path of create must be reachable in a test
+ * (style.md section 6). */
 #include "backend/memory.h"
 
 #include <inttypes.h>
@@ -58,11 +59,12 @@ void hb_host_free(void *ptr) {
     }
 }
 
-int32_t hb_device_alloc(const struct hb_kernels *kernels, int64_t bytes, int32_t is_zeroed, void **out,
-                        struct hb_error *err) {
+int32_t hb_device_alloc(const struct hb_kernels *kernels, int64_t bytes, int32_t is_zeroed,
+                        void **out, struct hb_error *err) {
     void *ptr = NULL;
     if (bytes < 0 || injected_fault()) {
-        return hb_fail_text(err, HB_ERR_MEMORY, "out of device memory for %" PRId64 " bytes", bytes);
+        return hb_fail_text(err, HB_ERR_MEMORY, "out of device memory for %" PRId64 " bytes",
+                            bytes);
     }
     const uint64_t size = bytes > 0 ? (uint64_t)bytes : 1;
     int32_t status = hb_device_check(kernels, kernels->mem_alloc(size, &ptr), err);
@@ -93,5 +95,6 @@ int32_t hb_device_check(const struct hb_kernels *kernels, int32_t status, struct
         return HB_OK;
     }
     const char *text = kernels->error_text();
-    return hb_fail_text(err, status, "%s: %s", kernels->name, text != NULL ? text : "device failure");
+    return hb_fail_text(err, status, "%s: %s", kernels->name,
+                        text != NULL ? text : "device failure");
 }

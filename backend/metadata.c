@@ -24,7 +24,8 @@ static int32_t *carve(struct hb_metadata *m, int64_t n) {
 int64_t hb_metadata_capacity(const struct hb_config *config, int32_t has_attention) {
     const int64_t rows = config->max_batch;
     const int64_t tokens = config->max_tokens;
-    /* qsl B+1; slots B; prefill rows 4B; copies 2B; attention rows 2B; out_cache_loc, seq_idx, two chunk arrays 4T */
+    /* qsl B+1; slots B; prefill rows 4B; copies 2B; attention rows 2B; out_cache_loc, seq_idx, two
+     * chunk arrays 4T */
     const int64_t fixed = 10 * rows + 1 + 4 * tokens + N_ARRAYS;
     const int64_t table = has_attention ? hb_mul_saturate(rows, config->max_context, 1) : 0;
     return table > INT64_MAX - fixed ? INT64_MAX : fixed + table;
@@ -34,8 +35,10 @@ static int is_masked(const struct hb_batch *batch, int64_t r) {
     return batch->mamba_track_mask.data != NULL && batch->mamba_track_mask.data[r] != 0;
 }
 
-/* metadata.md section 2: gather, then -1 on padding; IDLE reads nothing. Translation is the identity (static pool). */
-static void fill_cache_indices(struct hb_metadata *m, const int32_t *req_to_slot, const struct hb_batch *batch) {
+/* metadata.md section 2: gather, then -1 on padding; IDLE reads nothing. Translation is the
+ * identity (static pool). */
+static void fill_cache_indices(struct hb_metadata *m, const int32_t *req_to_slot,
+                               const struct hb_batch *batch) {
     m->cache_indices = carve(m, m->n_rows);
     for (int64_t r = 0; r < m->n_rows; r++) {
         const int is_live = r < m->n_live && m->mode != HB_MODE_IDLE;
@@ -57,13 +60,14 @@ static void fill_query_start(struct hb_metadata *m, const struct hb_batch *batch
 }
 
 /* metadata.md section 4.1: the sign of the prefix and nothing else. */
-static void fill_initial_states(struct hb_metadata *m, const struct hb_config *config, const struct hb_batch *batch) {
+static void fill_initial_states(struct hb_metadata *m, const struct hb_config *config,
+                                const struct hb_batch *batch) {
     m->has_initial_states = carve(m, m->num_prefills);
     m->prep_initial_states = 0;
     for (int64_t r = 0; r < m->num_prefills; r++) {
         int32_t has = batch->extend_prefix_lens.data[r] > 0;
-        has &= !(HB_DEFECT(config->defect, INIT_STATE_MASK) && batch->mamba_track_mask.data != NULL &&
-                 !is_masked(batch, r));
+        has &= !(HB_DEFECT(config->defect, INIT_STATE_MASK) &&
+                 batch->mamba_track_mask.data != NULL && !is_masked(batch, r));
         m->has_initial_states[r] = has;
         m->prep_initial_states |= has;
     }
@@ -78,8 +82,10 @@ static int32_t defective_len(int32_t chunk, int32_t len, int32_t extend) {
 }
 
 /* tracking.md section 4: a = floor((T_i - prefix)/CC)*CC, one position for conv and SSM. */
-static void fill_track(struct hb_metadata *m, const struct hb_config *config, const struct hb_batch *batch) {
-    const int64_t chunk = config->chunk_size > config->page_size ? config->chunk_size : config->page_size;
+static void fill_track(struct hb_metadata *m, const struct hb_config *config,
+                       const struct hb_batch *batch) {
+    const int64_t chunk =
+        config->chunk_size > config->page_size ? config->chunk_size : config->page_size;
     m->track_conv_len = carve(m, m->num_prefills);
     m->track_ssm_len = carve(m, m->num_prefills);
     m->track_dst = carve(m, m->num_prefills);
@@ -87,15 +93,17 @@ static void fill_track(struct hb_metadata *m, const struct hb_config *config, co
         int32_t len = 0;
         m->track_dst[r] = HB_PAD_SLOT;
         if (is_masked(batch, r)) {
-            const int64_t tokens = batch->mamba_track_seqlens.data[r] - batch->extend_prefix_lens.data[r];
+            const int64_t tokens =
+                batch->mamba_track_seqlens.data[r] - batch->extend_prefix_lens.data[r];
             len = (int32_t)(tokens / chunk * chunk);
             m->track_dst[r] = (int32_t)batch->mamba_track_indices.data[r];
             m->n_tracked++;
         }
         m->track_conv_len[r] = len;
-        m->track_ssm_len[r] = len > 0 && HB_DEFECT(config->defect, TRACK_POSITION)
-                                  ? defective_len(config->chunk_size, len, batch->extend_seq_lens.data[r])
-                                  : len;
+        m->track_ssm_len[r] =
+            len > 0 && HB_DEFECT(config->defect, TRACK_POSITION)
+                ? defective_len(config->chunk_size, len, batch->extend_seq_lens.data[r])
+                : len;
     }
 }
 
@@ -133,8 +141,8 @@ static void fill_attention(struct hb_metadata *m, const struct hb_batch *batch) 
     }
     m->req_to_token = carve(m, (int64_t)m->n_live * m->table_cols);
     for (int64_t r = 0; r < m->n_live; r++) {
-        const int32_t *src =
-            batch->req_to_token.data + (int64_t)batch->req_pool_indices.data[r] * batch->req_to_token_cols;
+        const int32_t *src = batch->req_to_token.data +
+                             (int64_t)batch->req_pool_indices.data[r] * batch->req_to_token_cols;
         int32_t *dst = m->req_to_token + r * m->table_cols;
         for (int32_t pos = 0; pos < m->table_cols; pos++) {
             dst[pos] = pos < m->seq_lens[r] ? src[pos] : -1;
@@ -153,10 +161,12 @@ static void fill_seq_idx(struct hb_metadata *m) {
 
 /* metadata.md section 4.3: the set {row starts} u {multiples of C below the total}, in order. */
 static void fill_chunks(struct hb_metadata *m, int32_t chunk) {
-    m->chunk_indices = m->block + m->words; /* their number is known only afterwards; they take the block's rest */
+    m->chunk_indices =
+        m->block + m->words; /* their number is known only afterwards; they take the block's rest */
     m->chunk_offsets = m->chunk_indices + m->num_prefill_tokens + 1;
     for (int32_t r = 0; r < m->num_prefills; r++) {
-        for (int32_t t = m->query_start_loc[r]; t < m->query_start_loc[r + 1]; t += chunk - t % chunk) {
+        for (int32_t t = m->query_start_loc[r]; t < m->query_start_loc[r + 1];
+             t += chunk - t % chunk) {
             m->chunk_indices[m->n_chunks] = t / chunk;
             m->chunk_offsets[m->n_chunks++] = t % chunk;
         }
@@ -187,8 +197,9 @@ static void count(struct hb_metadata *m, const struct hb_batch *batch) {
     m->n_real = m->num_prefill_tokens + m->num_decodes;
 }
 
-void hb_metadata_derive(const struct hb_config *config, int32_t has_attention, const int32_t *req_to_slot,
-                        const struct hb_batch *batch, int32_t *block, struct hb_metadata *out) {
+void hb_metadata_derive(const struct hb_config *config, int32_t has_attention,
+                        const int32_t *req_to_slot, const struct hb_batch *batch, int32_t *block,
+                        struct hb_metadata *out) {
     struct hb_metadata m = {.block = block};
     count(&m, batch);
     fill_query_start(&m, batch);

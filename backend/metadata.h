@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Forward metadata (metadata.md, tracking.md section 4): a pure function of a validated batch, the mapping table and the
- * configuration. The arrays are carved from one block of int32 words; the first device_words of it are what kernels need
- * and go to the device in one upload, the same offsets there. A guard word (INT32_MIN) follows each array, so that an
- * index one past an array is not a plausible value. */
+ * Forward metadata (metadata.md, tracking.md section 4): a pure function of a validated batch, the
+ * mapping table and the configuration. The arrays are carved from one block of int32 words; the
+ * first device_words of it are what kernels need and go to the device in one upload, the same
+ * offsets there. A guard word (INT32_MIN) follows each array, so that an index one past an array is
+ * not a plausible value. */
 #ifndef HB_BACKEND_METADATA_H
 #define HB_BACKEND_METADATA_H
 
@@ -19,28 +20,31 @@ struct hb_metadata {
     int32_t n_real;   /* real tokens: the first of the token axis */
     int32_t num_prefills, num_prefill_tokens, num_decodes;
     int32_t prep_initial_states; /* any of has_initial_states */
-    int32_t n_update_rows;       /* rows of the one-token kernels: DECODE all B, padding included, else num_decodes */
-    int32_t n_tracked;           /* extend rows with track_conv_len > 0 */
-    int32_t n_copies;            /* DECODE: masked rows */
-    int32_t n_chunks;            /* logical chunks; 0 unless prep_initial_states */
-    int32_t table_cols;          /* longest sequence of a live row */
+    int32_t n_update_rows; /* rows of the one-token kernels: DECODE all B, padding included, else
+                              num_decodes */
+    int32_t n_tracked;     /* extend rows with track_conv_len > 0 */
+    int32_t n_copies;      /* DECODE: masked rows */
+    int32_t n_chunks;      /* logical chunks; 0 unless prep_initial_states */
+    int32_t table_cols;    /* longest sequence of a live row */
     int64_t device_words;
     int64_t words;
 
     int32_t *block;
-    /* DECODE, IDLE: [B+1]. Extend family: the prefill rows' [np+1], continued over the decode rows of MIXED: [R+1]. */
+    /* DECODE, IDLE: [B+1]. Extend family: the prefill rows' [np+1], continued over the decode rows
+     * of MIXED: [R+1]. */
     int32_t *query_start_loc;
-    int32_t *cache_indices;      /* [B], HB_PAD_SLOT on padding */
-    int32_t *has_initial_states; /* [num_prefills] */
-    int32_t *track_conv_len;     /* [num_prefills] a of tracking.md section 4, 0: not tracked */
-    int32_t *track_ssm_len;      /* the same value (a planted defect makes it differ) */
-    int32_t *track_dst;          /* [num_prefills] */
+    int32_t *cache_indices;       /* [B], HB_PAD_SLOT on padding */
+    int32_t *has_initial_states;  /* [num_prefills] */
+    int32_t *track_conv_len;      /* [num_prefills] a of tracking.md section 4, 0: not tracked */
+    int32_t *track_ssm_len;       /* the same value (a planted defect makes it differ) */
+    int32_t *track_dst;           /* [num_prefills] */
     int32_t *copy_src, *copy_dst; /* [n_copies] slots */
     /* with attention layers: */
-    int32_t *rows;         /* [R] row of req_to_token below */
-    int32_t *seq_lens;     /* [R] */
+    int32_t *rows;          /* [R] row of req_to_token below */
+    int32_t *seq_lens;      /* [R] */
     int32_t *out_cache_loc; /* [n_real] */
-    int32_t *req_to_token; /* [R, table_cols] the live rows' part of the caller's table, -1 beyond their length */
+    int32_t *req_to_token;  /* [R, table_cols] the live rows' part of the caller's table, -1 beyond
+                               their length */
     /* not uploaded */
     int32_t *seq_idx;       /* [num_prefill_tokens] */
     int32_t *chunk_indices; /* [n_chunks], null when absent */
@@ -50,7 +54,8 @@ struct hb_metadata {
 /* Words that any batch within the configuration's limits fits in; INT64_MAX when that overflows. */
 int64_t hb_metadata_capacity(const struct hb_config *config, int32_t has_attention);
 /* block [capacity]; the batch must have passed hb_validate_batch. Cannot fail. */
-void hb_metadata_derive(const struct hb_config *config, int32_t has_attention, const int32_t *req_to_slot,
-                        const struct hb_batch *batch, int32_t *block, struct hb_metadata *out);
+void hb_metadata_derive(const struct hb_config *config, int32_t has_attention,
+                        const int32_t *req_to_slot, const struct hb_batch *batch, int32_t *block,
+                        struct hb_metadata *out);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The mode table (forward-batch.md section 1): for each predicate, the set of modes for which it is true. */
+ * The mode table (forward-batch.md section 1): for each predicate, the set of modes for which it is
+ * true. */
 #include "backend/mode.h"
 
 #include <stddef.h>
@@ -13,7 +14,8 @@ static const char *const names[HB_MODE_MAX + 1] = {
 };
 
 static const uint32_t true_for[HB_N_MODE_PREDICATES] = {
-    [HB_MODE_IS_EXTEND] = M(EXTEND) | M(MIXED) | M(TARGET_VERIFY) | M(SPLIT_PREFILL) | M(DLLM_EXTEND),
+    [HB_MODE_IS_EXTEND] =
+        M(EXTEND) | M(MIXED) | M(TARGET_VERIFY) | M(SPLIT_PREFILL) | M(DLLM_EXTEND),
     [HB_MODE_IS_EXTEND_V2] = M(EXTEND) | M(MIXED) | M(TARGET_VERIFY) | M(DRAFT_EXTEND_V2) |
                              M(SPLIT_PREFILL) | M(DLLM_EXTEND),
     [HB_MODE_IS_EXTEND_WITHOUT_SPECULATIVE] =

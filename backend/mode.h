@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Forward modes: names and predicates (forward-batch.md section 1). Any 32-bit value may be asked about; values outside
- * 1..9 have no name and satisfy no predicate. Pure functions. */
+ * Forward modes: names and predicates (forward-batch.md section 1). Any 32-bit value may be asked
+ * about; values outside 1..9 have no name and satisfy no predicate. Pure functions. */
 #ifndef HB_BACKEND_MODE_H
 #define HB_BACKEND_MODE_H
 
@@ -8,9 +8,10 @@
 
 #include "backend/batch.h"
 
-/* X(NAME): the predicates of the table in forward-batch.md section 1. "_V2" is the form with include_draft_extend_v2
- * set. EAGER_VALID: eager metadata init does not answer "Invalid forward mode". SUPPORTED: this backend runs it.
- * GRAPH_INIT_VALID: capture and replay metadata init accept it (graph.md section 1; the graph predicate alone says more).
+/* X(NAME): the predicates of the table in forward-batch.md section 1. "_V2" is the form with
+ * include_draft_extend_v2 set. EAGER_VALID: eager metadata init does not answer "Invalid forward
+ * mode". SUPPORTED: this backend runs it. GRAPH_INIT_VALID: capture and replay metadata init accept
+ * it (graph.md section 1; the graph predicate alone says more).
  */
 #define HB_MODE_PREDICATES(X)                                                                      \
     X(IS_EXTEND)                                                                                   \

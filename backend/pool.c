@@ -8,8 +8,9 @@
 #include "backend/adapter.h"
 #include "backend/memory.h"
 
-int32_t hb_pool_init(struct hb_pool *pool, const struct hb_kernels *kernels, const struct hb_config *config,
-                     const struct hb_dims *dims, struct hb_error *err) {
+int32_t hb_pool_init(struct hb_pool *pool, const struct hb_kernels *kernels,
+                     const struct hb_config *config, const struct hb_dims *dims,
+                     struct hb_error *err) {
     const int64_t slots = (int64_t)config->n_slots + 1;
     void *tables;
     *pool = (struct hb_pool){.kernels = kernels,
@@ -18,7 +19,8 @@ int32_t hb_pool_init(struct hb_pool *pool, const struct hb_kernels *kernels, con
                              .defect = config->defect,
                              .conv_slot_bytes = (uint64_t)dims->conv_slot_bytes,
                              .temporal_slot_bytes = (uint64_t)dims->temporal_slot_bytes};
-    int32_t status = hb_host_alloc(4 * slots + config->req_pool_size, sizeof(int32_t), &tables, err);
+    int32_t status =
+        hb_host_alloc(4 * slots + config->req_pool_size, sizeof(int32_t), &tables, err);
     if (status != HB_OK) {
         return status;
     }
@@ -32,7 +34,8 @@ int32_t hb_pool_init(struct hb_pool *pool, const struct hb_kernels *kernels, con
         pool->free_list[i] = i + 1;
     }
     *pool->n_free = config->n_slots;
-    status = hb_device_alloc(kernels, (slots - 1) * 2 * (int64_t)sizeof(int32_t), 0, &pool->device_ids, err);
+    status = hb_device_alloc(kernels, (slots - 1) * 2 * (int64_t)sizeof(int32_t), 0,
+                             &pool->device_ids, err);
     for (int32_t l = 0; l < config->n_layers && status == HB_OK; l++) {
         if (config->layer_kind[l] != HB_LAYER_MAMBA2) {
             continue;
@@ -40,7 +43,8 @@ int32_t hb_pool_init(struct hb_pool *pool, const struct hb_kernels *kernels, con
         const int32_t i = pool->n_layers++;
         status = hb_device_alloc(kernels, slots * dims->conv_slot_bytes, 1, &pool->conv[i], err);
         if (status == HB_OK) {
-            status = hb_device_alloc(kernels, slots * dims->temporal_slot_bytes, 1, &pool->temporal[i], err);
+            status = hb_device_alloc(kernels, slots * dims->temporal_slot_bytes, 1,
+                                     &pool->temporal[i], err);
         }
     }
     return status;
@@ -56,8 +60,8 @@ void hb_pool_destroy(struct hb_pool *pool) {
     *pool = (struct hb_pool){0};
 }
 
-int32_t hb_pool_copy_layer(const struct hb_pool *pool, int32_t i, int32_t n, const int32_t *src, const int32_t *dst,
-                           struct hb_error *err) {
+int32_t hb_pool_copy_layer(const struct hb_pool *pool, int32_t i, int32_t n, const int32_t *src,
+                           const int32_t *dst, struct hb_error *err) {
     struct hb_k_slots args = {.n_pairs = n,
                               .defect = pool->defect,
                               .slot_bytes = pool->conv_slot_bytes,
@@ -74,7 +78,8 @@ int32_t hb_pool_copy_layer(const struct hb_pool *pool, int32_t i, int32_t n, con
 }
 
 /* pool->ids[0..n) := destinations, [n..2n) := sources; has_src 0: zero-fill. */
-static int32_t run_pairs(const struct hb_pool *pool, int32_t n, int32_t has_src, struct hb_error *err) {
+static int32_t run_pairs(const struct hb_pool *pool, int32_t n, int32_t has_src,
+                         struct hb_error *err) {
     const struct hb_kernels *k = pool->kernels;
     int32_t *device = pool->device_ids;
     const uint64_t bytes = (uint64_t)n * (has_src ? 2 : 1) * sizeof(int32_t);
@@ -88,11 +93,13 @@ static int32_t run_pairs(const struct hb_pool *pool, int32_t n, int32_t has_src,
     return status;
 }
 
-/* The table is open to raw writes through its region: an id that is not a slot must not become an index. */
+/* The table is open to raw writes through its region: an id that is not a slot must not become an
+ * index. */
 static int32_t check_free_list(const struct hb_pool *pool, int32_t n, struct hb_error *err) {
     for (int32_t i = 0; i < n; i++) {
         if (pool->free_list[i] < 1 || pool->free_list[i] > pool->n_slots) {
-            return hb_fail_text(err, HB_ERR_STATE, "free_list[%d] is %d: not a slot", i, pool->free_list[i]);
+            return hb_fail_text(err, HB_ERR_STATE, "free_list[%d] is %d: not a slot", i,
+                                pool->free_list[i]);
         }
     }
     return HB_OK;
@@ -103,7 +110,8 @@ static int32_t count_free(const struct hb_pool *pool) {
     return n < 0 ? 0 : n > pool->n_slots ? pool->n_slots : n;
 }
 
-int32_t hb_pool_take(struct hb_pool *pool, int32_t n, int32_t kind, int32_t *ids, struct hb_error *err) {
+int32_t hb_pool_take(struct hb_pool *pool, int32_t n, int32_t kind, int32_t *ids,
+                     struct hb_error *err) {
     const int32_t n_free = count_free(pool);
     if (n < 0) {
         return hb_fail(err, HB_RULE_TAKE_NEGATIVE, -1, n, 0);
@@ -137,7 +145,8 @@ int32_t hb_pool_take(struct hb_pool *pool, int32_t n, int32_t kind, int32_t *ids
 }
 
 /* Rules 153, 154 over ids in order. */
-static int32_t check_ids(const struct hb_pool *pool, int32_t n, const int32_t *ids, struct hb_error *err) {
+static int32_t check_ids(const struct hb_pool *pool, int32_t n, const int32_t *ids,
+                         struct hb_error *err) {
     for (int32_t i = 0; i < n; i++) {
         if (ids[i] < 1 || ids[i] > pool->n_slots) {
             return hb_fail(err, HB_RULE_OP_SLOT_RANGE, i, ids[i], pool->n_slots);
@@ -151,8 +160,10 @@ static int32_t check_ids(const struct hb_pool *pool, int32_t n, const int32_t *i
     return HB_OK;
 }
 
-/* Rule 155. By rule 153 an array longer than NS names some slot twice within its first NS + 1 entries. */
-static int32_t check_named_twice(const struct hb_pool *pool, int32_t n, const int32_t *ids, struct hb_error *err) {
+/* Rule 155. By rule 153 an array longer than NS names some slot twice within its first NS + 1
+ * entries. */
+static int32_t check_named_twice(const struct hb_pool *pool, int32_t n, const int32_t *ids,
+                                 struct hb_error *err) {
     int32_t *seen = pool->ids;
     memset(seen, 0, (size_t)pool->n_slots * sizeof(int32_t));
     for (int32_t i = 0; i < n; i++) {

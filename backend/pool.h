@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * State slots (state-pool.md): per-slot kind {FREE, LIVE, TRACK, TREE, RESERVED(0)}, the first-in-first-out free list, the
- * request table, and the conv and temporal pools of all Mamba2 layers. Tables live on the host, pools on the device.
- * A zeroed struct is valid and destroyable. */
+ * State slots (state-pool.md): per-slot kind {FREE, LIVE, TRACK, TREE, RESERVED(0)}, the
+ * first-in-first-out free list, the request table, and the conv and temporal pools of all Mamba2
+ * layers. Tables live on the host, pools on the device. A zeroed struct is valid and destroyable.
+ */
 #ifndef HB_BACKEND_POOL_H
 #define HB_BACKEND_POOL_H
 
@@ -32,11 +33,13 @@ struct hb_pool {
 };
 
 /* On failure the pool may be partly built: destroy it all the same. */
-int32_t hb_pool_init(struct hb_pool *pool, const struct hb_kernels *kernels, const struct hb_config *config,
-                     const struct hb_dims *dims, struct hb_error *err);
+int32_t hb_pool_init(struct hb_pool *pool, const struct hb_kernels *kernels,
+                     const struct hb_config *config, const struct hb_dims *dims,
+                     struct hb_error *err);
 void hb_pool_destroy(struct hb_pool *pool);
 /* Rules 150..152. ids [n]; the slots read as zero in every layer. */
-int32_t hb_pool_take(struct hb_pool *pool, int32_t n, int32_t kind, int32_t *ids, struct hb_error *err);
+int32_t hb_pool_take(struct hb_pool *pool, int32_t n, int32_t kind, int32_t *ids,
+                     struct hb_error *err);
 /* Rules 153..155. n <= 0 frees nothing. Bytes stay. */
 int32_t hb_pool_free(struct hb_pool *pool, int32_t n, const int32_t *ids, struct hb_error *err);
 /* Rules 153, 154, 156. Copies conv and temporal of every layer. */
@@ -44,7 +47,7 @@ int32_t hb_pool_copy(struct hb_pool *pool, int32_t src, int32_t dst, struct hb_e
 /* Rule 157. The slot value is not checked. */
 int32_t hb_pool_table_set(struct hb_pool *pool, int32_t req, int32_t slot, struct hb_error *err);
 /* Launches the copies of device arrays src -> dst (src null: zero dst) in pool layer i. */
-int32_t hb_pool_copy_layer(const struct hb_pool *pool, int32_t i, int32_t n, const int32_t *src, const int32_t *dst,
-                           struct hb_error *err);
+int32_t hb_pool_copy_layer(const struct hb_pool *pool, int32_t i, int32_t n, const int32_t *src,
+                           const int32_t *dst, struct hb_error *err);
 
 #endif

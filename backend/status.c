@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Names of statuses and the rule table: turns (rule, row, value, limit) into an error record. Knows no condition, and
- * needs no other file, so that a prediction can link it without the backend. */
+ * Names of statuses and the rule table: turns (rule, row, value, limit) into an error record. Knows
+ * no condition, and needs no other file, so that a prediction can link it without the backend. */
 #include "backend/status.h"
 
 #include <inttypes.h>
@@ -31,7 +31,10 @@ static const int32_t rule_numbers[] = {
 #undef HB_RULE_NUMBER
 };
 
-enum { N_RULES = sizeof(rule_numbers) / sizeof(rule_numbers[0]), RULE_END = sizeof(rules) / sizeof(rules[0]) };
+enum {
+    N_RULES = sizeof(rule_numbers) / sizeof(rule_numbers[0]),
+    RULE_END = sizeof(rules) / sizeof(rules[0])
+};
 
 enum { WORD_SIZE = 48 };
 
@@ -63,8 +66,8 @@ static const struct rule *find_rule(int32_t number) {
     return &rules[number];
 }
 
-/* Value of the placeholder that starts at p ("{v}", "{l}", "{r}", "{mode}"): its text, and its length in *used.
- * *used is 0 where no placeholder starts. */
+/* Value of the placeholder that starts at p ("{v}", "{l}", "{r}", "{mode}"): its text, and its
+ * length in *used. *used is 0 where no placeholder starts. */
 static void expand(const char *p, const struct hb_error *err, char *text, size_t *used) {
     *used = 0;
     if (strncmp(p, "{v}", 3) == 0) {

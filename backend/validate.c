@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Batch checks, first half: pointers, modes, absent arrays, shapes, capacity. Later classes rely on these: once they
- * passed, every per-row array has its length and may be indexed. Sums are int64 over the values as given. */
+ * Batch checks, first half: pointers, modes, absent arrays, shapes, capacity. Later classes rely on
+ * these: once they passed, every per-row array has its length and may be indexed. Sums are int64
+ * over the values as given. */
 #include "backend/validate.h"
 
 #include <stddef.h>
@@ -15,7 +16,8 @@
         }                                                                                          \
     } while (0)
 
-static int32_t fail(const struct hb_batch_view *v, int32_t rule, int64_t row, int64_t value, int64_t limit) {
+static int32_t fail(const struct hb_batch_view *v, int32_t rule, int64_t row, int64_t value,
+                    int64_t limit) {
     return hb_fail(v->err, rule, (int32_t)row, value, limit);
 }
 
@@ -64,13 +66,15 @@ static int32_t check_absent(const struct hb_batch_view *v) {
 }
 
 /* A present array must have want entries. */
-static int32_t check_len(const struct hb_batch_view *v, int32_t rule, const void *data, int64_t len, int64_t want) {
+static int32_t check_len(const struct hb_batch_view *v, int32_t rule, const void *data, int64_t len,
+                         int64_t want) {
     return data != NULL && len != want ? fail(v, rule, -1, len, want) : HB_OK;
 }
 
 /* Rule 42: the extend arrays cover all real rows, in MIXED the first of them. */
 static int32_t check_n_extend(const struct hb_batch_view *v) {
-    const int fits = v->is_mixed ? v->n_extend >= 0 && v->n_extend <= v->n_live : v->n_extend == v->n_live;
+    const int fits =
+        v->is_mixed ? v->n_extend >= 0 && v->n_extend <= v->n_live : v->n_extend == v->n_live;
     return fits ? HB_OK : fail(v, HB_RULE_N_EXTEND_ROWS, -1, v->n_extend, v->n_live);
 }
 
@@ -88,7 +92,8 @@ static int32_t check_extend_shape(const struct hb_batch_view *v) {
             return fail(v, HB_RULE_EXTEND_CPU_VALUE, r, cpu[r], lens[r]);
         }
     }
-    TRY(check_len(v, HB_RULE_PREFIX_LENS_LENGTH, b->extend_prefix_lens.data, b->extend_prefix_lens.len, np));
+    TRY(check_len(v, HB_RULE_PREFIX_LENS_LENGTH, b->extend_prefix_lens.data,
+                  b->extend_prefix_lens.len, np));
     TRY(check_len(v, HB_RULE_START_LOC_LENGTH, starts, b->extend_start_loc.len, np));
     int64_t sum = 0;
     for (int64_t r = 0; starts != NULL && r < np; r++) {
@@ -116,7 +121,8 @@ static int32_t check_attention_shape(const struct hb_batch_view *v) {
     const struct hb_config *config = v->env->config;
     const int64_t rows = b->req_to_token_rows;
     const int64_t cols = b->req_to_token_cols;
-    TRY(check_len(v, HB_RULE_CACHE_LOC_LENGTH, b->out_cache_loc.data, b->out_cache_loc.len, b->n_tokens));
+    TRY(check_len(v, HB_RULE_CACHE_LOC_LENGTH, b->out_cache_loc.data, b->out_cache_loc.len,
+                  b->n_tokens));
     if (b->req_to_token.data == NULL) {
         return HB_OK;
     }
@@ -139,7 +145,8 @@ static int32_t check_shape(struct hb_batch_view *v) {
     if (v->is_extend) {
         TRY(check_n_extend(v));
     }
-    TRY(check_len(v, HB_RULE_REQ_LENGTH, b->req_pool_indices.data, b->req_pool_indices.len, v->n_rows));
+    TRY(check_len(v, HB_RULE_REQ_LENGTH, b->req_pool_indices.data, b->req_pool_indices.len,
+                  v->n_rows));
     TRY(check_len(v, HB_RULE_SEQ_LENS_LENGTH, b->seq_lens.data, b->seq_lens.len, v->n_rows));
     if (v->is_extend) {
         TRY(check_extend_shape(v));
@@ -151,20 +158,21 @@ static int32_t check_shape(struct hb_batch_view *v) {
     if (b->n_tokens < v->n_real) {
         return fail(v, HB_RULE_TOKENS_SHORT, -1, b->n_tokens, v->n_real);
     }
-    TRY(check_len(v, HB_RULE_TRACK_MASK_LENGTH, b->mamba_track_mask.data, b->mamba_track_mask.len, v->n_rows));
+    TRY(check_len(v, HB_RULE_TRACK_MASK_LENGTH, b->mamba_track_mask.data, b->mamba_track_mask.len,
+                  v->n_rows));
     if (v->first_mask >= 0) {
-        TRY(check_len(v, HB_RULE_TRACK_INDICES_LENGTH, b->mamba_track_indices.data, b->mamba_track_indices.len,
-                      v->n_rows));
+        TRY(check_len(v, HB_RULE_TRACK_INDICES_LENGTH, b->mamba_track_indices.data,
+                      b->mamba_track_indices.len, v->n_rows));
     }
     if (v->first_mask >= 0 && v->is_extend) {
-        TRY(check_len(v, HB_RULE_TRACK_LENS_LENGTH, b->mamba_track_seqlens.data, b->mamba_track_seqlens.len,
-                      v->n_rows));
+        TRY(check_len(v, HB_RULE_TRACK_LENS_LENGTH, b->mamba_track_seqlens.data,
+                      b->mamba_track_seqlens.len, v->n_rows));
     }
     return v->has_attention ? check_attention_shape(v) : HB_OK;
 }
 
-static void init_view(struct hb_batch_view *v, const struct hb_validate_env *env, const struct hb_batch *batch,
-                      struct hb_error *err) {
+static void init_view(struct hb_batch_view *v, const struct hb_validate_env *env,
+                      const struct hb_batch *batch, struct hb_error *err) {
     *v = (struct hb_batch_view){.env = env, .batch = batch, .err = err};
     v->is_idle = hb_mode_is(batch->forward_mode, HB_MODE_IS_IDLE);
     v->is_extend = hb_mode_is(batch->forward_mode, HB_MODE_IS_EXTEND_WITHOUT_SPECULATIVE);
@@ -183,7 +191,8 @@ static void init_view(struct hb_batch_view *v, const struct hb_validate_env *env
     }
 }
 
-int32_t hb_validate_batch(const struct hb_validate_env *env, const struct hb_batch *batch, struct hb_error *err) {
+int32_t hb_validate_batch(const struct hb_validate_env *env, const struct hb_batch *batch,
+                          struct hb_error *err) {
     struct hb_batch_view view;
     struct hb_batch_view *v = &view;
     if (batch == NULL) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * All checks of a forward batch (forward-batch.md sections 3 and 4): the rule with the lowest number wins, inside a rule
- * the lowest row. The batch, the tables and every persistent byte are only read. */
+ * All checks of a forward batch (forward-batch.md sections 3 and 4): the rule with the lowest
+ * number wins, inside a rule the lowest row. The batch, the tables and every persistent byte are
+ * only read. */
 #ifndef HB_BACKEND_VALIDATE_H
 #define HB_BACKEND_VALIDATE_H
 
@@ -10,7 +11,8 @@
 #include "backend/caps.h"
 #include "backend/status.h"
 
-/* What the checks need beside the batch. The two scratch arrays are all zero before and after each call. */
+/* What the checks need beside the batch. The two scratch arrays are all zero before and after each
+ * call. */
 struct hb_validate_env {
     const struct hb_config *config;
     int32_t has_attention;
@@ -36,7 +38,8 @@ struct hb_batch_view {
 };
 
 /* batch may be null. */
-int32_t hb_validate_batch(const struct hb_validate_env *env, const struct hb_batch *batch, struct hb_error *err);
+int32_t hb_validate_batch(const struct hb_validate_env *env, const struct hb_batch *batch,
+                          struct hb_error *err);
 /* Rules 80..96, in validate_range.c; called after the shapes were found right. */
 int32_t hb_validate_range(const struct hb_batch_view *v);
 /* Rules 110..132, in validate_slots.c; called after the ranges were found right. */

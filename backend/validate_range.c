@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Batch checks, RANGE class (rules 80..96). One function per rule, each over all rows before the next rule. */
+ * Batch checks, RANGE class (rules 80..96). One function per rule, each over all rows before the
+ * next rule. */
 #include "backend/validate.h"
 
 #include <stddef.h>
 
-
-static int32_t fail(const struct hb_batch_view *v, int32_t rule, int64_t row, int64_t value, int64_t limit) {
+static int32_t fail(const struct hb_batch_view *v, int32_t rule, int64_t row, int64_t value,
+                    int64_t limit) {
     return hb_fail(v->err, rule, (int32_t)row, value, limit);
 }
 
@@ -20,7 +21,8 @@ static int is_masked(const struct hb_batch_view *v, int64_t r) {
 
 /* Tokens of a live row that were there before this forward. */
 static int64_t row_prefix(const struct hb_batch_view *v, int64_t r) {
-    return is_decode_row(v, r) ? (int64_t)v->batch->seq_lens.data[r] - 1 : v->batch->extend_prefix_lens.data[r];
+    return is_decode_row(v, r) ? (int64_t)v->batch->seq_lens.data[r] - 1
+                               : v->batch->extend_prefix_lens.data[r];
 }
 
 static int32_t check_requests(const struct hb_batch_view *v) {
@@ -109,7 +111,8 @@ static int32_t check_track_rows(const struct hb_batch_view *v) {
 static int32_t check_track_lengths(const struct hb_batch_view *v) {
     const struct hb_batch *b = v->batch;
     const struct hb_config *config = v->env->config;
-    const int64_t cache_chunk = config->chunk_size > config->page_size ? config->chunk_size : config->page_size;
+    const int64_t cache_chunk =
+        config->chunk_size > config->page_size ? config->chunk_size : config->page_size;
     for (int64_t r = 0; r < v->n_extend; r++) {
         if (is_masked(v, r)) {
             const int64_t least = b->extend_prefix_lens.data[r] + cache_chunk;
@@ -120,7 +123,8 @@ static int32_t check_track_lengths(const struct hb_batch_view *v) {
     }
     for (int64_t r = 0; r < v->n_extend; r++) {
         if (is_masked(v, r)) {
-            const int64_t most = (int64_t)b->extend_prefix_lens.data[r] + b->extend_seq_lens.data[r];
+            const int64_t most =
+                (int64_t)b->extend_prefix_lens.data[r] + b->extend_seq_lens.data[r];
             if (b->mamba_track_seqlens.data[r] > most) {
                 return fail(v, HB_RULE_TRACK_LEN_LONG, r, b->mamba_track_seqlens.data[r], most);
             }
@@ -134,7 +138,8 @@ static int32_t check_new_entries(const struct hb_batch_view *v) {
     const struct hb_batch *b = v->batch;
     int64_t token = 0;
     for (int64_t r = 0; r < v->n_live; r++) {
-        const int32_t *row = b->req_to_token.data + (int64_t)b->req_pool_indices.data[r] * b->req_to_token_cols;
+        const int32_t *row =
+            b->req_to_token.data + (int64_t)b->req_pool_indices.data[r] * b->req_to_token_cols;
         for (int64_t pos = row_prefix(v, r); pos < b->seq_lens.data[r]; pos++, token++) {
             if (row[pos] != b->out_cache_loc.data[token]) {
                 return fail(v, HB_RULE_REQ_TO_TOKEN_NEW, r, row[pos], b->out_cache_loc.data[token]);
@@ -149,7 +154,8 @@ static int32_t check_prefix_entries(const struct hb_batch_view *v) {
     const struct hb_batch *b = v->batch;
     const int32_t last = v->env->config->n_kv - 1;
     for (int64_t r = 0; r < v->n_live; r++) {
-        const int32_t *row = b->req_to_token.data + (int64_t)b->req_pool_indices.data[r] * b->req_to_token_cols;
+        const int32_t *row =
+            b->req_to_token.data + (int64_t)b->req_pool_indices.data[r] * b->req_to_token_cols;
         const int64_t prefix = row_prefix(v, r);
         for (int64_t pos = 0; pos < prefix; pos++) {
             if (row[pos] < 1 || row[pos] > last) {
@@ -181,8 +187,8 @@ static int32_t check_attention(const struct hb_batch_view *v) {
 
 int32_t hb_validate_range(const struct hb_batch_view *v) {
     typedef int32_t (*check_fn)(const struct hb_batch_view *v);
-    static const check_fn checks[] = {check_requests, check_live_slots, check_lengths, check_track_rows,
-                                      check_track_lengths};
+    static const check_fn checks[] = {check_requests, check_live_slots, check_lengths,
+                                      check_track_rows, check_track_lengths};
     if (v->n_live < 0 || v->n_live > v->n_rows) {
         return fail(v, HB_RULE_ORIGINAL_RANGE, -1, v->n_live, v->n_rows);
     }

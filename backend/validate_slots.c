@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Batch checks on what slots are used for: FREED, DUPLICATE, ALIAS (rules 110..132). Every id is in range by now. */
+ * Batch checks on what slots are used for: FREED, DUPLICATE, ALIAS (rules 110..132). Every id is in
+ * range by now. */
 #include "backend/validate.h"
 
 #include <stddef.h>
 
 #include "backend/adapter.h"
 
-static int32_t fail(const struct hb_batch_view *v, int32_t rule, int64_t row, int64_t value, int64_t limit) {
+static int32_t fail(const struct hb_batch_view *v, int32_t rule, int64_t row, int64_t value,
+                    int64_t limit) {
     return hb_fail(v->err, rule, (int32_t)row, value, limit);
 }
 
@@ -41,9 +43,11 @@ static int32_t check_freed(const struct hb_batch_view *v) {
     return HB_OK;
 }
 
-/* First index whose id was there before. seen[id] = index + 1 while it runs, zero again afterwards. */
+/* First index whose id was there before. seen[id] = index + 1 while it runs, zero again afterwards.
+ */
 static int32_t check_duplicate(const struct hb_batch_view *v, int32_t rule, int64_t n,
-                               int32_t (*id_at)(const struct hb_batch_view *v, int64_t i), int32_t *seen) {
+                               int32_t (*id_at)(const struct hb_batch_view *v, int64_t i),
+                               int32_t *seen) {
     int32_t status = HB_OK;
     int64_t end = 0;
     for (; end < n && status == HB_OK; end++) {
@@ -67,7 +71,8 @@ static int32_t token_loc(const struct hb_batch_view *v, int64_t t) {
     return v->batch->out_cache_loc.data[t];
 }
 
-/* Rule 131: seen[slot] = row + 1 of the live rows; the lowest row stays where a slot occurs twice (slot 0 only). */
+/* Rule 131: seen[slot] = row + 1 of the live rows; the lowest row stays where a slot occurs twice
+ * (slot 0 only). */
 static int32_t check_alias_rows(const struct hb_batch_view *v) {
     int32_t *seen = v->env->slot_seen;
     int32_t status = HB_OK;
@@ -111,13 +116,16 @@ static int32_t check_alias(const struct hb_batch_view *v) {
 int32_t hb_validate_slots(const struct hb_batch_view *v) {
     int32_t status = check_freed(v);
     if (status == HB_OK) {
-        status = check_duplicate(v, HB_RULE_SLOT_DUPLICATE, v->n_live, live_slot, v->env->slot_seen);
+        status =
+            check_duplicate(v, HB_RULE_SLOT_DUPLICATE, v->n_live, live_slot, v->env->slot_seen);
     }
     if (status == HB_OK) {
-        status = check_duplicate(v, HB_RULE_TRACK_DUPLICATE, v->n_live, track_slot, v->env->slot_seen);
+        status =
+            check_duplicate(v, HB_RULE_TRACK_DUPLICATE, v->n_live, track_slot, v->env->slot_seen);
     }
     if (status == HB_OK && v->has_attention) {
-        status = check_duplicate(v, HB_RULE_CACHE_LOC_DUPLICATE, v->n_real, token_loc, v->env->kv_seen);
+        status =
+            check_duplicate(v, HB_RULE_CACHE_LOC_DUPLICATE, v->n_real, token_loc, v->env->kv_seen);
     }
     return status == HB_OK ? check_alias(v) : status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A small valid configuration, and valid batches of every mode with storage that a test may then break.
- * Layers: 0 Mamba2, 1 attention, 2 Mamba2. Row r is request 7-r (padding: 0) on slot 2+r; the KV place of position p of
- * request q is 1 + q*CONTEXT + p. */
+ * A small valid configuration, and valid batches of every mode with storage that a test may then
+ * break. Layers: 0 Mamba2, 1 attention, 2 Mamba2. Row r is request 7-r (padding: 0) on slot 2+r;
+ * the KV place of position p of request q is 1 + q*CONTEXT + p. */
 #ifndef HB_BACKEND_TESTS_FIXTURE_H
 #define HB_BACKEND_TESTS_FIXTURE_H
 
@@ -12,7 +12,15 @@
 #include "backend/adapter.h"
 #include "backend/validate.h"
 
-enum { REQS = 8, ROWS = 8, TOKENS = 160, CONTEXT = 64, SLOTS = 12, KV = 1 + REQS * CONTEXT, TRACK_SLOT = 10 };
+enum {
+    REQS = 8,
+    ROWS = 8,
+    TOKENS = 160,
+    CONTEXT = 64,
+    SLOTS = 12,
+    KV = 1 + REQS * CONTEXT,
+    TRACK_SLOT = 10
+};
 
 struct fixture {
     struct hb_config config;
@@ -77,9 +85,11 @@ static inline void fixture_tables(struct fixture *f) {
                                       .kv_seen = f->kv_seen};
 }
 
-/* Rows 0..np-1 extend (prefix[r], len[r]), np..np+nd-1 decode of sequence length seq[r-np], then pad rows and tokens. */
-static inline void fixture_batch(struct fixture *f, int32_t mode, int32_t np, const int32_t *prefix, const int32_t *len,
-                                 int32_t nd, const int32_t *seq, int32_t pad_rows, int32_t pad_tokens) {
+/* Rows 0..np-1 extend (prefix[r], len[r]), np..np+nd-1 decode of sequence length seq[r-np], then
+ * pad rows and tokens. */
+static inline void fixture_batch(struct fixture *f, int32_t mode, int32_t np, const int32_t *prefix,
+                                 const int32_t *len, int32_t nd, const int32_t *seq,
+                                 int32_t pad_rows, int32_t pad_tokens) {
     struct hb_batch *b = &f->batch;
     int32_t t = 0;
     memset(b, 0, sizeof(*b));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The adapter's own part: capabilities, buffers, regions, and every failure path of create and begin. */
+ * The adapter's own part: capabilities, buffers, regions, and every failure path of create and
+ * begin. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -63,7 +64,8 @@ static void adapter_describes_itself(void **state) {
     assert_int_equal(caps.profile[HB_FORM_FAST][HB_PATH_PREFILL][HB_FP32].chunked, 1);
     assert_int_equal(caps.profile[HB_FORM_FAST][HB_PATH_PREFILL][HB_FP32].restart, 1);
     assert_int_equal(caps.profile[HB_FORM_FAST][HB_PATH_DECODE][HB_BF16].chunked, 0);
-    assert_true(caps.profile[0][0][HB_BF16].u_io == 0x1p-8 && caps.profile[0][0][HB_FP32].u_io == 0.0);
+    assert_true(caps.profile[0][0][HB_BF16].u_io == 0x1p-8 &&
+                caps.profile[0][0][HB_FP32].u_io == 0.0);
     assert_true(caps.profile[0][0][HB_FP32].e_exp == 0x1p-23);
     assert_int_equal(a->describe(a->ctx, NULL, &err), HB_ERR_NULL);
 }
@@ -85,11 +87,16 @@ static void adapter_null_handles_are_answered(void **state) {
     int32_t n = -5;
     int32_t byte = 0;
     const int32_t statuses[] = {
-        a->buf_alloc(NULL, 4, &buf, &err),         a->buf_write(NULL, buf, &byte, 1, &err),
-        a->buf_read(NULL, buf, &byte, 1, &err),    a->slot_take(NULL, 1, 1, &n, &err),
-        a->slot_free(NULL, 1, &n, &err),           a->slot_copy(NULL, 1, 2, &err),
-        a->table_set(NULL, 0, 0, &err),            a->n_regions(NULL, &n, &err),
-        a->region(NULL, 0, &region, &err),         a->region_read(NULL, 0, 0, &byte, 1, &err),
+        a->buf_alloc(NULL, 4, &buf, &err),
+        a->buf_write(NULL, buf, &byte, 1, &err),
+        a->buf_read(NULL, buf, &byte, 1, &err),
+        a->slot_take(NULL, 1, 1, &n, &err),
+        a->slot_free(NULL, 1, &n, &err),
+        a->slot_copy(NULL, 1, 2, &err),
+        a->table_set(NULL, 0, 0, &err),
+        a->n_regions(NULL, &n, &err),
+        a->region(NULL, 0, &region, &err),
+        a->region_read(NULL, 0, 0, &byte, 1, &err),
         a->region_write(NULL, 0, 0, &byte, 1, &err),
     };
     for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
@@ -142,7 +149,8 @@ static void adapter_buffers(void **state) {
     part.offset = UINT64_MAX;
     assert_int_equal(a->buf_read(h, part, bytes, 1, &err), HB_ERR_RANGE);
     assert_int_equal(a->buf_read(h, (struct hb_buf){0}, bytes, 1, &err), HB_ERR_RANGE);
-    assert_int_equal(a->buf_read(h, (struct hb_buf){.id = 999, .bytes = 4}, bytes, 1, &err), HB_ERR_RANGE);
+    assert_int_equal(a->buf_read(h, (struct hb_buf){.id = 999, .bytes = 4}, bytes, 1, &err),
+                     HB_ERR_RANGE);
     assert_int_equal(a->buf_read(h, buf, NULL, 1, &err), HB_ERR_NULL);
     assert_int_equal(a->buf_read(h, buf, NULL, 0, &err), HB_OK);
     a->buf_free(h, buf);
@@ -164,11 +172,13 @@ static void adapter_buffers(void **state) {
 
 static void adapter_regions(void **state) {
     (void)state;
-    static const char *const names[] = {"conv",        "temporal",  "kv_k",      "kv_v",      "conv",
-                                        "temporal",    "req_to_slot", "slot_kind", "free_list", "free_count"};
+    static const char *const names[] = {"conv",      "temporal",  "kv_k",        "kv_v",
+                                        "conv",      "temporal",  "req_to_slot", "slot_kind",
+                                        "free_list", "free_count"};
     static const int32_t layers[] = {0, 0, 1, 1, 2, 2, -1, -1, -1, -1};
-    static const uint64_t sizes[] = {13 * 20 * 3 * 2, 13 * 8 * 3 * 4, KV * 4 * 2, KV * 4 * 2, 13 * 20 * 3 * 2,
-                                     13 * 8 * 3 * 4,  8 * 4,          13 * 4,     12 * 4,     4};
+    static const uint64_t sizes[] = {
+        13 * 20 * 3 * 2, 13 * 8 * 3 * 4, KV * 4 * 2, KV * 4 * 2, 13 * 20 * 3 * 2,
+        13 * 8 * 3 * 4,  8 * 4,          13 * 4,     12 * 4,     4};
     const struct hb_adapter *a = hb_adapter_emu();
     config.act_dtype = HB_BF16;
     void *h = open_handle();
@@ -263,7 +273,7 @@ static void adapter_create_refuses_metadata_that_cannot_exist(void **state) {
     assert_int_equal(hb_alloc_live(), 0);
 }
 
-/* --- a device that fails: the emulated table with some entries replaced --------------------------------------------- */
+/* a device that fails: the emulated table with some entries replaced */
 
 static int32_t calls_left;
 

@@ -81,10 +81,10 @@ static void config_each_rule_fires(void **state) {
         assert_int_equal(hb_config_check(&c, &err), HB_OK);
         apply(&c, &faults[i]);
         (void)hb_config_check(&c, &err);
-        if (err.rule != faults[i].rule || err.row != faults[i].row || err.value != faults[i].value ||
-            err.limit != faults[i].limit) {
-            fail_msg("fault %zu: rule %d row %d value %lld limit %lld: %s", i, err.rule, err.row, (long long)err.value,
-                     (long long)err.limit, err.text);
+        if (err.rule != faults[i].rule || err.row != faults[i].row ||
+            err.value != faults[i].value || err.limit != faults[i].limit) {
+            fail_msg("fault %zu: rule %d row %d value %lld limit %lld: %s", i, err.rule, err.row,
+                     (long long)err.value, (long long)err.limit, err.text);
         }
     }
 }
@@ -106,8 +106,10 @@ static void config_lower_rule_and_row_win_in_every_pair(void **state) {
             apply(&c, a);
             (void)hb_config_check(&c, &err);
             const int is_fault_a = err.rule == a->rule && err.row == a->row;
-            /* sizes interact: 3 groups and chunk 2 are other faults with another size; never a later one than b */
-            assert_true(is_fault_a || err.rule < b->rule || (err.rule == b->rule && err.row <= b->row));
+            /* sizes interact: 3 groups and chunk 2 are other faults with another size; never a
+             * later one than b */
+            assert_true(is_fault_a || err.rule < b->rule ||
+                        (err.rule == b->rule && err.row <= b->row));
         }
     }
 }

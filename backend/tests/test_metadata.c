@@ -26,8 +26,8 @@ static int derive(int32_t has_attention) {
     return 0;
 }
 
-static void setup(int32_t mode, int32_t np, const int32_t *prefix, const int32_t *len, int32_t nd, const int32_t *seq,
-                  int32_t pad) {
+static void setup(int32_t mode, int32_t np, const int32_t *prefix, const int32_t *len, int32_t nd,
+                  const int32_t *seq, int32_t pad) {
     fixture_tables(&f);
     fixture_batch(&f, mode, np, prefix, len, nd, seq, pad, pad);
 }
@@ -146,8 +146,8 @@ static void metadata_seq_idx(void **state) {
     CHECK_ARRAY(m.seq_idx, 0, 0, 1, 1, 1);
 }
 
-static void check_chunks(int32_t n, const int32_t *len, int32_t chunk, int32_t n_chunks, const int32_t *indices,
-                         const int32_t *offsets) {
+static void check_chunks(int32_t n, const int32_t *len, int32_t chunk, int32_t n_chunks,
+                         const int32_t *indices, const int32_t *offsets) {
     int32_t prefix[ROWS] = {1};
     setup(HB_MODE_EXTEND, n, prefix, len, 0, NULL, 0);
     f.config.chunk_size = chunk;
@@ -157,7 +157,10 @@ static void check_chunks(int32_t n, const int32_t *len, int32_t chunk, int32_t n
     check_array(m.chunk_offsets, offsets, (size_t)n_chunks);
 }
 
-#define INTS(...) (const int32_t[]){__VA_ARGS__}
+#define INTS(...)                                                                                  \
+    (const int32_t[]) {                                                                            \
+        __VA_ARGS__                                                                                \
+    }
 
 static void metadata_chunk_tables(void **state) {
     (void)state;

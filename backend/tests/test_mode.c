@@ -45,7 +45,8 @@ static void mode_predicates_match_the_table(void **state) {
     assert_int_equal(sizeof(rows) / sizeof(rows[0]), HB_N_MODE_PREDICATES);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         for (int32_t mode = -3; mode <= 40; mode++) {
-            const int32_t want = mode >= 1 && mode <= 9 && strchr(rows[i].modes, '0' + mode) != NULL;
+            const int32_t want =
+                mode >= 1 && mode <= 9 && strchr(rows[i].modes, '0' + mode) != NULL;
             assert_int_equal(hb_mode_is(mode, rows[i].predicate), want);
         }
     }

@@ -71,14 +71,17 @@ static void check_refused(int32_t status, int32_t rule, int32_t row, int64_t val
 /* Fills slot of layer i with a byte pattern. */
 static void paint(int32_t i, int32_t slot, uint8_t byte) {
     const uint64_t s = (uint64_t)slot;
-    (void)pool.kernels->fill((char *)pool.conv[i] + s * pool.conv_slot_bytes, byte, pool.conv_slot_bytes);
-    (void)pool.kernels->fill((char *)pool.temporal[i] + s * pool.temporal_slot_bytes, byte, pool.temporal_slot_bytes);
+    (void)pool.kernels->fill((char *)pool.conv[i] + s * pool.conv_slot_bytes, byte,
+                             pool.conv_slot_bytes);
+    (void)pool.kernels->fill((char *)pool.temporal[i] + s * pool.temporal_slot_bytes, byte,
+                             pool.temporal_slot_bytes);
 }
 
 static void check_paint(int32_t i, int32_t slot, uint8_t byte) {
     uint8_t bytes[4096];
     const uint64_t s = (uint64_t)slot;
-    (void)pool.kernels->to_host(bytes, (char *)pool.conv[i] + s * pool.conv_slot_bytes, pool.conv_slot_bytes);
+    (void)pool.kernels->to_host(bytes, (char *)pool.conv[i] + s * pool.conv_slot_bytes,
+                                pool.conv_slot_bytes);
     for (uint64_t b = 0; b < pool.conv_slot_bytes; b++) {
         assert_int_equal(bytes[b], byte);
     }
@@ -146,11 +149,14 @@ static void pool_take_rules(void **state) {
     int32_t ids[SLOTS] = {-9};
     dump(before);
     check_refused(hb_pool_take(&pool, -1, 99, ids, &err), HB_RULE_TAKE_NEGATIVE, -1, -1, 0);
-    check_refused(hb_pool_take(&pool, INT_MIN, 1, ids, &err), HB_RULE_TAKE_NEGATIVE, -1, INT_MIN, 0);
-    check_refused(hb_pool_take(&pool, SLOTS + 1, 99, ids, &err), HB_RULE_TAKE_EXHAUSTED, -1, SLOTS + 1, SLOTS);
+    check_refused(hb_pool_take(&pool, INT_MIN, 1, ids, &err), HB_RULE_TAKE_NEGATIVE, -1, INT_MIN,
+                  0);
+    check_refused(hb_pool_take(&pool, SLOTS + 1, 99, ids, &err), HB_RULE_TAKE_EXHAUSTED, -1,
+                  SLOTS + 1, SLOTS);
     const int32_t kinds[] = {HB_SLOT_FREE, HB_SLOT_TREE, HB_SLOT_RESERVED, -1, 5};
     for (size_t i = 0; i < 5; i++) {
-        check_refused(hb_pool_take(&pool, 0, kinds[i], ids, &err), HB_RULE_TAKE_KIND, -1, kinds[i], 0);
+        check_refused(hb_pool_take(&pool, 0, kinds[i], ids, &err), HB_RULE_TAKE_KIND, -1, kinds[i],
+                      0);
     }
     assert_int_equal(ids[0], -9);
     assert_int_equal(hb_pool_take(&pool, 1, HB_SLOT_LIVE, NULL, &err), HB_ERR_NULL);
@@ -163,18 +169,22 @@ static void pool_free_rules(void **state) {
     int32_t ids[3];
     assert_int_equal(hb_pool_take(&pool, 3, HB_SLOT_LIVE, ids, &err), HB_OK);
     dump(before);
-    check_refused(hb_pool_free(&pool, 3, (const int32_t[]){1, 0, 9}, &err), HB_RULE_OP_SLOT_RANGE, 1, 0, SLOTS);
-    check_refused(hb_pool_free(&pool, 3, (const int32_t[]){9, 1, INT_MAX}, &err), HB_RULE_OP_SLOT_RANGE, 2, INT_MAX,
-                  SLOTS);
-    check_refused(hb_pool_free(&pool, 3, (const int32_t[]){1, 1, 9}, &err), HB_RULE_OP_SLOT_FREED, 2, 9, 0);
-    check_refused(hb_pool_free(&pool, 3, (const int32_t[]){1, 2, 1}, &err), HB_RULE_OP_SLOT_DUPLICATE, 2, 1, 0);
+    check_refused(hb_pool_free(&pool, 3, (const int32_t[]){1, 0, 9}, &err), HB_RULE_OP_SLOT_RANGE,
+                  1, 0, SLOTS);
+    check_refused(hb_pool_free(&pool, 3, (const int32_t[]){9, 1, INT_MAX}, &err),
+                  HB_RULE_OP_SLOT_RANGE, 2, INT_MAX, SLOTS);
+    check_refused(hb_pool_free(&pool, 3, (const int32_t[]){1, 1, 9}, &err), HB_RULE_OP_SLOT_FREED,
+                  2, 9, 0);
+    check_refused(hb_pool_free(&pool, 3, (const int32_t[]){1, 2, 1}, &err),
+                  HB_RULE_OP_SLOT_DUPLICATE, 2, 1, 0);
     assert_int_equal(hb_pool_free(&pool, 0, NULL, &err), HB_OK);
     assert_int_equal(hb_pool_free(&pool, -4, NULL, &err), HB_OK);
     assert_int_equal(hb_pool_free(&pool, 1, NULL, &err), HB_ERR_NULL);
     hb_error_clear(&err);
     assert_int_equal(hb_pool_free(&pool, 3, ids, &err), HB_OK);
     dump(before);
-    check_refused(hb_pool_free(&pool, 1, ids, &err), HB_RULE_OP_SLOT_FREED, 0, 1, 0); /* double free */
+    check_refused(hb_pool_free(&pool, 1, ids, &err), HB_RULE_OP_SLOT_FREED, 0, 1,
+                  0); /* double free */
 }
 
 static void pool_free_of_more_ids_than_slots_is_a_duplicate(void **state) {
@@ -185,7 +195,8 @@ static void pool_free_of_more_ids_than_slots_is_a_duplicate(void **state) {
         ids[SLOTS + i] = 7;
     }
     dump(before);
-    check_refused(hb_pool_free(&pool, SLOTS + 4, ids, &err), HB_RULE_OP_SLOT_DUPLICATE, SLOTS, 7, 0);
+    check_refused(hb_pool_free(&pool, SLOTS + 4, ids, &err), HB_RULE_OP_SLOT_DUPLICATE, SLOTS, 7,
+                  0);
 }
 
 static void pool_copy_and_its_rules(void **state) {

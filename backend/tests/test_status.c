@@ -11,7 +11,8 @@
 
 #include "backend/status.h"
 
-static void check_text(int32_t rule, int32_t row, int64_t value, int64_t limit, int32_t status, const char *text) {
+static void check_text(int32_t rule, int32_t row, int64_t value, int64_t limit, int32_t status,
+                       const char *text) {
     struct hb_error err;
     hb_error_clear(&err);
     assert_int_equal(hb_fail(&err, rule, row, value, limit), status);
@@ -25,7 +26,8 @@ static void check_text(int32_t rule, int32_t row, int64_t value, int64_t limit, 
 static void status_seed_texts_are_exact(void **state) {
     (void)state;
     check_text(HB_RULE_ENTRY_REFUSED, -1, 0, 0, HB_ERR_NOT_IMPLEMENTED,
-               "Mamba2AttnBackend's forward is called directly instead of through HybridLinearAttnBackend, "
+               "Mamba2AttnBackend's forward is called directly instead of through "
+               "HybridLinearAttnBackend, "
                "as it supports mixed prefill and decode");
     check_text(HB_RULE_MODE_INVALID, -1, 7, 0, HB_ERR_INVALID_MODE,
                "Invalid forward mode: forward_batch.forward_mode=<ForwardMode.PREBUILT: 7>");
@@ -47,8 +49,10 @@ static void status_placeholders_are_filled(void **state) {
     (void)state;
     check_text(HB_RULE_START_LOC_VALUE, 3, -5, INT64_MAX, HB_ERR_SHAPE,
                "extend_start_loc[3] is -5, the exclusive prefix sum is 9223372036854775807");
-    check_text(HB_RULE_CFG_GROUPS, -1, 4, 3, HB_ERR_SHAPE, "nheads must be divisible by ngroups: 4 % 3 != 0");
-    check_text(HB_RULE_EXTEND_NUM_NULL, -1, 0, 0, HB_ERR_NULL, "extend_num_tokens is absent in an extend mode");
+    check_text(HB_RULE_CFG_GROUPS, -1, 4, 3, HB_ERR_SHAPE,
+               "nheads must be divisible by ngroups: 4 % 3 != 0");
+    check_text(HB_RULE_EXTEND_NUM_NULL, -1, 0, 0, HB_ERR_NULL,
+               "extend_num_tokens is absent in an extend mode");
 }
 
 static void status_every_rule_has_a_complete_text(void **state) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Batch rules: each fires on a batch with one fault, is silent on the valid batch, and for any two faults the rule with
- * the lower number wins. */
+ * Batch rules: each fires on a batch with one fault, is silent on the valid batch, and for any two
+ * faults the rule with the lower number wins. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,8 +14,9 @@
 
 static struct fixture f;
 
-/* Bases: valid batches. E: rows 0,1 extend (prefix 4 and 0, lengths 8 and 3), one padding row, two surplus tokens; row 0
- * tracked. M: row 0 extend tracked, rows 1,2 decode. D: three decode rows, row 1 tracked. I: idle. */
+/* Bases: valid batches. E: rows 0,1 extend (prefix 4 and 0, lengths 8 and 3), one padding row, two
+ * surplus tokens; row 0 tracked. M: row 0 extend tracked, rows 1,2 decode. D: three decode rows,
+ * row 1 tracked. I: idle. */
 enum base { E = 1, D = 2, M = 3, I = 4 };
 
 static void make_base(int32_t base) {
@@ -42,7 +43,8 @@ static int32_t validate(struct hb_error *err) {
     const struct fixture before = f;
     hb_error_clear(err);
     const int32_t status = hb_validate_batch(&f.env, &f.batch, err);
-    assert_memory_equal(&before, &f, sizeof(f)); /* the batch is not written, the scratch is zero again */
+    assert_memory_equal(&before, &f,
+                        sizeof(f)); /* the batch is not written, the scratch is zero again */
     assert_int_equal(status, err->status);
     return status;
 }
@@ -120,15 +122,17 @@ FAULT(track_short, f.track_seqlens[0] = 7)
 FAULT(track_long, f.track_seqlens[0] = 13)
 FAULT(loc_zero, f.loc[1] = 0)
 FAULT(loc_high, f.loc[0] = KV)
-FAULT(context, f.config.max_context = f.batch.req_to_token_cols = 4; f.batch.req_to_token.len = 4 * REQS)
+FAULT(context, f.config.max_context = f.batch.req_to_token_cols = 4;
+      f.batch.req_to_token.len = 4 * REQS)
 FAULT(entry_new, *entry_of(0, f.seq[0] - 1) = 1)
 FAULT(entry_prefix, *entry_of(0, 0) = 0)
 FAULT(freed, f.slot_kind[3] = HB_SLOT_FREE)
 FAULT(track_freed, f.slot_kind[TRACK_SLOT] = HB_SLOT_FREE)
 FAULT(duplicate, f.req_to_slot[6] = 2)
-FAULT(track_duplicate, f.mask[0] = f.mask[1] = 1; f.track_indices[0] = f.track_indices[1] = TRACK_SLOT;
-      f.track_seqlens[1] = f.seq[1])
-FAULT(loc_duplicate, f.loc[1] = f.loc[0]; *entry_of(f.batch.n_extend ? 0 : 1, f.batch.n_extend ? 5 : 8) = f.loc[0])
+FAULT(track_duplicate, f.mask[0] = f.mask[1] = 1;
+      f.track_indices[0] = f.track_indices[1] = TRACK_SLOT; f.track_seqlens[1] = f.seq[1])
+FAULT(loc_duplicate, f.loc[1] = f.loc[0];
+      *entry_of(f.batch.n_extend ? 0 : 1, f.batch.n_extend ? 5 : 8) = f.loc[0])
 FAULT(not_live, f.slot_kind[2] = HB_SLOT_TREE)
 FAULT(not_live_track, f.slot_kind[2] = HB_SLOT_TRACK)
 FAULT(alias_row, f.track_indices[0] = f.track_indices[1] = 2)
@@ -241,9 +245,11 @@ static void validate_each_rule_fires(void **state) {
         make_base(x->base);
         x->apply();
         (void)validate(&err);
-        if (err.rule != x->rule || err.row != x->row || err.value != x->value || err.limit != x->limit) {
+        if (err.rule != x->rule || err.row != x->row || err.value != x->value ||
+            err.limit != x->limit) {
             fail_msg("fault %zu, rule %d %s: got %d row %d value %lld limit %lld: %s", i, x->rule,
-                     hb_rule_name(x->rule), err.rule, err.row, (long long)err.value, (long long)err.limit, err.text);
+                     hb_rule_name(x->rule), err.rule, err.row, (long long)err.value,
+                     (long long)err.limit, err.text);
         }
         assert_int_equal(err.status, hb_rule_status(x->rule));
     }
@@ -273,8 +279,10 @@ static const int32_t hidden[][4] = {
     {D, HB_RULE_REQ_NULL, HB_RULE_BATCH_NEGATIVE, HB_RULE_BATCH_NEGATIVE},
     {D, HB_RULE_REQ_TO_TOKEN_NULL, HB_RULE_BATCH_NEGATIVE, HB_RULE_BATCH_NEGATIVE},
     {E, HB_RULE_CACHE_LOC_NULL, HB_RULE_TOKENS_NEGATIVE, HB_RULE_TOKENS_NEGATIVE},
-    {D, HB_RULE_TOKENS_SHORT, HB_RULE_ORIGINAL_RANGE, HB_RULE_CACHE_LOC_LENGTH},     /* -3 real rows need no token */
-    {D, HB_RULE_TRACK_SLOT_FREED, HB_RULE_TRACK_ALIAS_ROW, HB_RULE_TRACK_ALIAS_ROW}, /* another destination */
+    {D, HB_RULE_TOKENS_SHORT, HB_RULE_ORIGINAL_RANGE,
+     HB_RULE_CACHE_LOC_LENGTH}, /* -3 real rows need no token */
+    {D, HB_RULE_TRACK_SLOT_FREED, HB_RULE_TRACK_ALIAS_ROW,
+     HB_RULE_TRACK_ALIAS_ROW}, /* another destination */
 };
 
 static int32_t rule_of_pair(const struct fault *a, const struct fault *b) {
@@ -316,13 +324,15 @@ static void validate_modes_by_number(void **state) {
     const int32_t invalid[] = {0, 7, 10, -1, INT_MAX, INT_MIN, 11, 255, 258};
     struct hb_error err;
     for (size_t i = 0; i < sizeof(invalid) / sizeof(invalid[0]); i++) {
-        memset(&f.batch, 0xff, sizeof(f.batch)); /* wins over every other fault, wild pointers included */
+        memset(&f.batch, 0xff,
+               sizeof(f.batch)); /* wins over every other fault, wild pointers included */
         f.batch.forward_mode = invalid[i];
         hb_error_clear(&err);
         assert_int_equal(hb_validate_batch(&f.env, &f.batch, &err), HB_ERR_INVALID_MODE);
         assert_int_equal(err.rule, HB_RULE_MODE_INVALID);
         assert_true(err.value == invalid[i]);
-        assert_int_equal(strncmp(err.text, "Invalid forward mode: forward_batch.forward_mode=", 49), 0);
+        assert_int_equal(strncmp(err.text, "Invalid forward mode: forward_batch.forward_mode=", 49),
+                         0);
     }
     for (int32_t mode = 5; mode <= 6; mode++) {
         f.batch.forward_mode = mode;
@@ -333,7 +343,8 @@ static void validate_modes_by_number(void **state) {
 
 static void validate_extend_family_is_one(void **state) {
     (void)state;
-    const int32_t modes[] = {HB_MODE_EXTEND, HB_MODE_MIXED, HB_MODE_SPLIT_PREFILL, HB_MODE_DLLM_EXTEND};
+    const int32_t modes[] = {HB_MODE_EXTEND, HB_MODE_MIXED, HB_MODE_SPLIT_PREFILL,
+                             HB_MODE_DLLM_EXTEND};
     for (size_t i = 0; i < 4; i++) {
         struct hb_error err;
         make_base(E);
