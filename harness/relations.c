@@ -17,6 +17,7 @@ struct transform {
     enum exactness outputs, state;
     int (*apply)(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist);
     int32_t with_errors;  /* 1: also says something where calls are refused */
+    int32_t moves_kv;     /* 1: tokens get other KV slots, so no entry may be read that was never written */
     int32_t skip_tracked; /* track slots may differ */
     int32_t only_layer;   /* 1: compare layer relation_arg % n_layers only */
 };
@@ -46,6 +47,19 @@ static int has_restart(const struct hb_case *c) {
         }
     }
     return 0;
+}
+
+/* 1 if every step that consumes tokens runs every attention layer. A layer that is left out gets no KV entries, and its
+ * later outputs depend on what happens to lie in their place. */
+static int kv_complete(const struct hb_case *c) {
+    for (int32_t i = 0; i < c->n_steps; i++) {
+        const struct hb_case_step *s = &c->step[i];
+        int32_t left_out = is_forward(s) ? s->layer_mask : ~(1 << (s->layer & 31));
+        if (hb_step_has_rows(s->kind) && s->n_rows > 0 && (left_out & c->config.attn_mask)) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 /* Histories with breaks, or in which slots are copied over each other, are not transformed: there one request may visit a
@@ -265,19 +279,19 @@ static int mask_bits(const struct hb_case *c, struct hb_case *out, struct hb_twi
 }
 
 static const struct transform transforms[] = {
-    {8, EXACT, EXACT, insert_fail, 1, 0, 0},
-    {10, EXACT, EXACT, nan_inputs, 1, 0, 0},
-    {11, EXACT, EXACT, nan_pool, 1, 0, 0},
-    {12, EXACT, EXACT, add_padding, 0, 0, 0},
-    {14, EXACT, EXACT, nan_fresh, 1, 0, 0},
-    {17, EXACT, EXACT, layer_alone, 0, 0, 1},
-    {22, EXACT, EXACT, permute_decode, 0, 0, 0},
-    {23, EXACT, EXACT, split_decode, 0, 0, 0},
-    {26, BOUNDED, BOUNDED, split_extend, 0, 0, 0},
-    {27, BOUNDED, BOUNDED, split_extend, 0, 0, 0}, /* the conv part of 26 is always exact */
-    {30, BOUNDED, BOUNDED, split_mixed, 0, 0, 0},
-    {37, EXACT, EXACT, tracking_off, 0, 1, 0},
-    {40, EXACT, EXACT, mask_bits, 0, 1, 0},
+    {8, EXACT, EXACT, insert_fail, 1, 0, 0, 0},
+    {10, EXACT, EXACT, nan_inputs, 1, 0, 0, 0},
+    {11, EXACT, EXACT, nan_pool, 1, 0, 0, 0},
+    {12, EXACT, EXACT, add_padding, 0, 1, 0, 0},
+    {14, EXACT, EXACT, nan_fresh, 1, 0, 0, 0},
+    {17, EXACT, EXACT, layer_alone, 0, 0, 0, 1},
+    {22, EXACT, EXACT, permute_decode, 0, 1, 0, 0},
+    {23, EXACT, EXACT, split_decode, 0, 1, 0, 0},
+    {26, BOUNDED, BOUNDED, split_extend, 0, 1, 0, 0},
+    {27, BOUNDED, BOUNDED, split_extend, 0, 1, 0, 0}, /* the conv part of 26 is always exact */
+    {30, BOUNDED, BOUNDED, split_mixed, 0, 1, 0, 0},
+    {37, EXACT, EXACT, tracking_off, 0, 0, 1, 0},
+    {40, EXACT, EXACT, mask_bits, 0, 0, 1, 0},
 };
 
 static const struct hb_relation relations[] = {
@@ -419,7 +433,8 @@ void hb_run_relation(const struct hb_adapter *backend, const struct hb_case *c,
             t = &transforms[i];
         }
     }
-    if (!t || (o->check_off & HB_OFF_RELATION) || (base->refused && !t->with_errors)) {
+    if (!t || (o->check_off & HB_OFF_RELATION) || (base->refused && !t->with_errors) ||
+        (t->moves_kv && !kv_complete(c))) {
         return;
     }
     struct hb_case *other = malloc(sizeof *other);
@@ -433,6 +448,11 @@ void hb_run_relation(const struct hb_adapter *backend, const struct hb_case *c,
     if (t->apply(c, other, &twist)) {
         other->config.relation = 0;
         (void)hb_run_once(backend, other, o, &twist, &capture, v, stats);
+        if (v->kind != HB_VERDICT_PASS) {
+            size_t n = strlen(v->text);
+            snprintf(v->text + n, sizeof v->text - n, " [second run of relation %d, %s]", t->number,
+                     relation_name(t->number));
+        }
         int32_t layer = t->only_layer ? c->config.relation_arg % c->config.n_layers : -1;
         if (v->kind == HB_VERDICT_PASS && !twist.nan_inputs &&
             (t->with_errors || !capture.refused)) {

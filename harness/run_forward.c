@@ -745,7 +745,8 @@ static int32_t begin_once(struct hb_run *r, struct forward *f, const struct hb_b
 
 /* Mapping table entries that a break changes for the length of one step. */
 static void break_table(struct hb_run *r, int undo, int32_t *saved) {
-    for (int32_t i = 0; i < r->c->n_breaks; i++) {
+    for (int32_t k = 0; k < r->c->n_breaks; k++) {
+        int32_t i = undo ? r->c->n_breaks - 1 - k : k; /* two breaks may name one row */
         const struct hb_case_break *brk = &r->c->brk[i];
         if (brk->step != r->step || brk->field != HB_FIELD_TABLE) {
             continue;
@@ -772,9 +773,13 @@ static void break_table(struct hb_run *r, int undo, int32_t *saved) {
     }
 }
 
-/* Invariant 14: a row without prefix must not see what its slot held. */
+/* Invariant 14: a row without prefix must not see what its slot held. Layers that do not run keep their bytes: nothing
+ * overwrites them, and a later forward of the request starts from them. */
 static void poison_fresh(struct hb_run *r, const struct forward *f) {
     struct hb_error e = {.struct_size = sizeof e};
+    if (f->step->kind != HB_STEP_FORWARD) {
+        return; /* entries run attention layers only */
+    }
     for (int32_t i = 0; i < f->n_live; i++) {
         if (f->live[i].has_init || f->live[i].slot == 0) {
             continue;
@@ -782,6 +787,9 @@ static void poison_fresh(struct hb_run *r, const struct forward *f) {
         for (int32_t k = 0; k < r->n_regions; k++) {
             const char *name = r->region[k].name;
             if (strcmp(name, "conv") != 0 && strcmp(name, "temporal") != 0) {
+                continue;
+            }
+            if (f->step->layer_mask >> r->region[k].layer & 1) {
                 continue;
             }
             size_t bytes = slot_bytes(r, k);
