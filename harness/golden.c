@@ -212,7 +212,9 @@ static int32_t read_list(struct check *k)
         return hb_fail_text(k->err, status, "%s: larger than %d bytes", path, (int)LIST_LIMIT);
     }
     for (size_t i = 0; i < k->list_len; i++) {
-        k->list[i] = k->list[i] == '\n' || k->list[i] == '\r' ? '\0' : k->list[i];
+        if (k->list[i] == '\n' || k->list[i] == '\r') {
+            k->list[i] = '\0';
+        }
     }
     return HB_OK;
 }

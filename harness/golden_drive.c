@@ -102,35 +102,48 @@ int hb_golden_bind(struct hb_golden_run *r)
     return 1;
 }
 
-/* Batch of a forward; arrays live in the run's scratch. */
+/* Arrays of a batch of `total` rows, in the run's scratch. */
+struct arrays {
+    int32_t *request, *seq_len, *extend, *prefix;
+    int64_t *track_slot, *track_len;
+    uint8_t *mask;
+};
+
+static void put_row(const struct hb_golden_run *r, const struct hb_golden_row *row, const struct arrays *a, int64_t i,
+                    struct hb_batch *b)
+{
+    const struct hb_golden_seq *q = &r->seq[row->seq];
+    a->request[i] = q->request;
+    a->seq_len[i] = r->p->base + q->pos + row->n;
+    a->mask[i] = row->track > 0;
+    a->track_slot[i] = row->track > 0 ? q->track_slot : -1;
+    a->track_len[i] = -1;
+    b->n_tokens += row->n;
+    if (!row->decode) {
+        a->extend[b->n_extend] = row->n;
+        a->prefix[b->n_extend++] = r->p->base + q->pos;
+        b->extend_num_tokens += row->n;
+        /* tracking.md section 3: the end of the row, or one more than the wanted point */
+        a->track_len[i] = row->track == q->pos + row->n ? a->seq_len[i] : r->p->base + row->track + 1;
+    }
+}
+
 static void build_batch(struct hb_golden_run *r, const struct hb_golden_forward *f, struct hb_batch *b)
 {
     const int64_t total = (int64_t)f->n_rows + f->pad_rows;
-    int32_t *request = r->i32;
-    int32_t *seq_len = request + total;
-    int32_t *extend = seq_len + total;
-    int32_t *prefix = extend + total;
-    int64_t *track_slot = r->i64;
-    int64_t *track_len = track_slot + total;
+    const struct arrays a = {r->i32, r->i32 + total,     r->i32 + 2 * total, r->i32 + 3 * total,
+                             r->i64, r->i64 + total, r->mask};
     memset(b, 0, sizeof *b);
     b->struct_size = sizeof *b;
-    for (int32_t i = 0; i < total; i++) {
-        const struct hb_golden_row *row = i < f->n_rows ? &r->s->row[f->first_row + i] : NULL;
-        const struct hb_golden_seq *q = row != NULL ? &r->seq[row->seq] : NULL;
-        const int32_t before = q != NULL ? r->p->base + q->pos : 0;
-        request[i] = q != NULL ? q->request : 0;
-        seq_len[i] = row != NULL ? before + row->n : 1;
-        r->mask[i] = row != NULL && row->track > 0;
-        track_slot[i] = r->mask[i] ? q->track_slot : -1;
-        track_len[i] = -1;
-        if (row != NULL && !row->decode) {
-            extend[b->n_extend] = row->n;
-            prefix[b->n_extend++] = before;
-            b->extend_num_tokens += row->n;
-            /* tracking.md section 3: the end of the row, or one more than the wanted point */
-            track_len[i] = row->track == q->pos + row->n ? seq_len[i] : r->p->base + row->track + 1;
-        }
-        b->n_tokens += row != NULL ? row->n : 0;
+    for (int64_t i = 0; i < f->n_rows; i++) {
+        put_row(r, &r->s->row[f->first_row + i], &a, i, b);
+    }
+    for (int64_t i = f->n_rows; i < total; i++) {
+        a.request[i] = 0;
+        a.seq_len[i] = 1;
+        a.mask[i] = 0;
+        a.track_slot[i] = -1;
+        a.track_len[i] = -1;
     }
     b->forward_mode = f->mode;
     b->batch_size = (int32_t)total;
@@ -138,15 +151,15 @@ static void build_batch(struct hb_golden_run *r, const struct hb_golden_forward 
     b->original_batch_size = f->n_rows;
     b->n_tokens += f->pad_tokens;
     b->has_extend_num_tokens = b->n_extend > 0;
-    b->req_pool_indices = (struct hb_i32s){request, total};
-    b->seq_lens = (struct hb_i32s){seq_len, total};
+    b->req_pool_indices = (struct hb_i32s){a.request, total};
+    b->seq_lens = (struct hb_i32s){a.seq_len, total};
     if (b->n_extend > 0) {
-        b->extend_seq_lens = (struct hb_i32s){extend, b->n_extend};
-        b->extend_prefix_lens = (struct hb_i32s){prefix, b->n_extend};
+        b->extend_seq_lens = (struct hb_i32s){a.extend, b->n_extend};
+        b->extend_prefix_lens = (struct hb_i32s){a.prefix, b->n_extend};
     }
-    b->mamba_track_mask = (struct hb_u8s){r->mask, total};
-    b->mamba_track_indices = (struct hb_i64s){track_slot, total};
-    b->mamba_track_seqlens = (struct hb_i64s){track_len, total};
+    b->mamba_track_mask = (struct hb_u8s){a.mask, total};
+    b->mamba_track_indices = (struct hb_i64s){a.track_slot, total};
+    b->mamba_track_seqlens = (struct hb_i64s){a.track_len, total};
 }
 
 /* Rows of `from` [token, width] in batch order into buffer `to`; tokens that must not be read are NaN. */

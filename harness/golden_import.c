@@ -174,7 +174,7 @@ void hb_golden_problem_free(struct hb_golden_problem *p)
 
 static int32_t whole_number(const cJSON *item, int32_t limit)
 {
-    if (!cJSON_IsNumber(item) || item->valuedouble < 1.0 || item->valuedouble > limit ||
+    if (item == NULL || !cJSON_IsNumber(item) || item->valuedouble < 1.0 || item->valuedouble > limit ||
         floor(item->valuedouble) != item->valuedouble) {
         return 0;
     }

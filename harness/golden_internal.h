@@ -28,11 +28,11 @@ struct hb_golden_problem {
     int32_t dim, d_inner;
     /* sequences: tokens first[s] .. first[s] + len[s] - 1; segments seg_first[s] .. seg_first[s+1] - 1 of seg_len */
     int32_t n_seq, n_tokens, max_seq_len;
+    int32_t base; /* tokens that a request has before its first one here: 0, or HB_GOLDEN_BASE with initial states */
     int32_t *first, *len, *seg_first, *seg_len;
     double *z, *xbc, *dt; /* layer inputs [T, d_inner], [T, dim], [T, H] in float64 */
     double *xbc_mag;      /* [T, dim] sums of absolute terms of the projection, null where xbc is an input itself */
     float *init_conv, *init_ssm; /* [n_seq, dim, W], [n_seq, H, P, N], both or none */
-    int32_t base;                /* tokens that a request has before its first one here: 0, or HB_GOLDEN_BASE with init */
     /* expected */
     const struct hb_st_tensor *y, *y_whole; /* y_whole null: y holds for every schedule */
     const struct hb_st_tensor *foreign[HB_N_FLOAT_DTYPES];

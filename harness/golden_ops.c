@@ -170,12 +170,11 @@ static int32_t scan_params(const struct hb_golden_source *s, struct hb_golden_pr
         p->a[h] = (double)a[h];
     }
     p->params.a = a;
-    if (hb_golden_flag(s->config, "D") &&
-        (p->params.d = hb_golden_floats(p, "param.D", 1, heads, s->err)) == NULL) {
-        return HB_ERR_PARSE;
-    }
-    if (hb_golden_flag(s->config, "dt_bias") &&
-        (p->params.dt_bias = hb_golden_floats(p, "param.dt_bias", 1, heads, s->err)) == NULL) {
+    const int has_d = hb_golden_flag(s->config, "D");
+    const int has_bias = hb_golden_flag(s->config, "dt_bias");
+    p->params.d = has_d ? hb_golden_floats(p, "param.D", 1, heads, s->err) : NULL;
+    p->params.dt_bias = has_bias ? hb_golden_floats(p, "param.dt_bias", 1, heads, s->err) : NULL;
+    if ((has_d && p->params.d == NULL) || (has_bias && p->params.dt_bias == NULL)) {
         return HB_ERR_PARSE;
     }
     p->config.dt_softplus = hb_golden_flag(s->config, "dt_softplus");

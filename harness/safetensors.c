@@ -356,6 +356,14 @@ static double half_value(uint16_t bits)
     return (bits & 0x8000) != 0 ? -v : v;
 }
 
+static float bf16_value(uint16_t bits)
+{
+    const uint32_t wide = (uint32_t)bits << 16;
+    float v = 0.0F;
+    memcpy(&v, &wide, sizeof v);
+    return v;
+}
+
 double hb_st_get(const struct hb_st_tensor *t, int64_t i)
 {
     const uint8_t *at = (const uint8_t *)t->data + (size_t)i * dtype_size[t->dtype];
@@ -364,7 +372,6 @@ double hb_st_get(const struct hb_st_tensor *t, int64_t i)
         float f32;
         int64_t i64;
         int32_t i32;
-        uint32_t u32;
         uint16_t u16;
     } v;
     memset(&v, 0, sizeof v);
@@ -375,8 +382,7 @@ double hb_st_get(const struct hb_st_tensor *t, int64_t i)
     case HB_ST_F32:
         return (double)v.f32;
     case HB_ST_BF16:
-        v.u32 = (uint32_t)v.u16 << 16;
-        return (double)v.f32;
+        return (double)bf16_value(v.u16);
     case HB_ST_F16:
         return half_value(v.u16);
     case HB_ST_I64:

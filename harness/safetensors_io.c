@@ -160,7 +160,10 @@ static int32_t build_header(const struct hb_st_tensor *tensors, int32_t n, struc
     while (header->len % 8 != 0 && !header->failed) {
         put(header, " ", 1); /* the data starts aligned to 8 bytes */
     }
-    return header->failed ? hb_fail_text(err, HB_ERR_MEMORY, "out of memory for the header of %d tensors", n) : HB_OK;
+    if (header->failed || header->at == NULL) {
+        return hb_fail_text(err, HB_ERR_MEMORY, "out of memory for the header of %d tensors", n);
+    }
+    return HB_OK;
 }
 
 static int write_all(FILE *file, const struct text *header, const struct hb_st_tensor *tensors, int32_t n)
