@@ -289,6 +289,7 @@ static void pick_extras(struct hb_gen_state *g, struct hb_case_step *s) {
     s->optional |= g->needs & HB_NEED_ORIGINAL ? 4 : 0;
     s->optional |= g->needs & HB_NEED_MASK ? 8 : 0;
     s->optional &= g->needs & HB_NEED_NO_EXTRAS ? ~3 : ~0;
+    s->optional &= g->needs & HB_NEED_NO_MASK ? ~8 : ~0;
     if (g->c->config.n_layers > 1 && hb_rng_one_in(&g->rng, 24)) {
         s->layer_mask = 1 << hb_rng_below(&g->rng, g->c->config.n_layers);
     }

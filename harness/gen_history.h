@@ -64,7 +64,8 @@ enum hb_need {
     HB_NEED_NO_TRACK = 1 << 20,
     HB_NEED_MAMBA = 1 << 21,
     HB_NEED_LONG_ROW = 1 << 22,   /* an extend row of two tokens or more, or two rows */
-    HB_NEED_ROOM = 1 << 23        /* a step more fits */
+    HB_NEED_ROOM = 1 << 23,       /* a step more fits */
+    HB_NEED_NO_MASK = 1 << 24     /* no track mask at all */
 };
 
 struct hb_gen_state {

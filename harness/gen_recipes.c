@@ -88,7 +88,7 @@ static const struct recipe recipes[] = {
     R1(REQ_TO_TOKEN_COLS, ON_FORWARD, ATT | HB_NEED_ROW, ADD(REQ_TO_TOKEN_COLS, AT_0, B_NUMBER, -1)),
     R1(IO_BYTES, ON_FORWARD, HB_NEED_ROW, ADD(IO_BYTES, AT_ANY, B_NUMBER, -1)),
     /* the added rows are padding: request 0 */
-    R3(BATCH_CAPACITY, ON_FORWARD, HB_NEED_ORIGINAL | DEC | HB_NEED_NO_TRACK,
+    R3(BATCH_CAPACITY, ON_FORWARD, HB_NEED_ORIGINAL | DEC | HB_NEED_NO_TRACK | HB_NEED_NO_MASK,
        PICK(SET(BATCH_SIZE, AT_0, B_MAX_BATCH, 1)), PICK(LEN(REQ_POOL_INDICES, B_MAX_BATCH, 1)), PICK(LEN(SEQ_LENS, B_MAX_BATCH, 1))),
     R2(TOKENS_CAPACITY, ON_FORWARD, HB_NEED_ROW, PICK(SET(N_TOKENS, AT_0, B_NUMBER, 4096)), PICK(LEN(OUT_CACHE_LOC, B_NUMBER, 4096))),
     R1(ORIGINAL_RANGE, ON_FORWARD, DEC | HB_NEED_ORIGINAL | HB_NEED_NO_TRACK, SET(ORIGINAL_BATCH_SIZE, AT_0, B_NUMBER, -1)),
@@ -241,6 +241,7 @@ static uint32_t offers_of_step(const struct spot *p) {
     o |= (s->optional & 3) == 0 ? HB_NEED_NO_EXTRAS : 0;
     o |= s->optional & 4 ? HB_NEED_ORIGINAL : 0;
     o |= s->optional & 8 ? HB_NEED_MASK : 0;
+    o |= o & HB_NEED_MASK ? 0 : HB_NEED_NO_MASK;
     o |= longest_sum > 1 ? HB_NEED_LONG_ROW : 0;
     o |= p->outsider >= 0 ? HB_NEED_OUTSIDER : 0;
     return o;
