@@ -26,6 +26,7 @@
 #include "kernels/bf16.cuh"
 #include "kernels/kernels.h"
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): types and names cannot stand in parentheses */
 #define HB_PASTE_(a, b) a##b
 #define HB_PASTE(a, b) HB_PASTE_(a, b)
 #define HB_SHARED_BYTES(type, count) (((size_t)(count) * sizeof(type) + 15) & ~(size_t)15)
@@ -129,4 +130,5 @@ static inline float hb_sqrt(float x) {
 }
 
 #endif
+/* NOLINTEND(bugprone-macro-parentheses) */
 #endif

@@ -5,19 +5,8 @@
 
 enum { PIECE_BYTES = 64 }; /* of one thread */
 
-HB_INLINE void move_bytes(uint8_t *to, const uint8_t *from, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; i++) {
-        to[i] = from ? from[i] : (uint8_t)0;
-    }
-}
-
-HB_INLINE void move_words(uint32_t *to, const uint32_t *from, uint64_t words) {
-    for (uint64_t i = 0; i < words; i++) {
-        to[i] = from ? from[i] : 0U;
-    }
-}
-
-/* pool [NS1, slot_bytes]. One thread owns 64 bytes of one destination. Pairs with a negative end are skipped. */
+/* pool [NS1, slot_bytes]. One thread owns 64 bytes of one destination: whole words where slots are made of words. Pairs with
+ * a negative end are skipped. */
 HB_KERNEL(slots_kernel, struct hb_k_slots, args) {
     const uint64_t pieces = (args.slot_bytes + PIECE_BYTES - 1) / PIECE_BYTES;
     const uint64_t item = (uint64_t)HB_BLOCK_X * (uint64_t)HB_THREADS + (uint64_t)HB_THREAD;
@@ -28,13 +17,18 @@ HB_KERNEL(slots_kernel, struct hb_k_slots, args) {
     const uint64_t first = item % pieces * PIECE_BYTES;
     const uint64_t left = args.slot_bytes - first;
     const uint64_t bytes = left < PIECE_BYTES ? left : (uint64_t)PIECE_BYTES;
-    uint8_t *pool = (uint8_t *)args.pool;
-    uint8_t *to = pool + (uint64_t)args.dst[pair] * args.slot_bytes + first;
-    const uint8_t *from = args.src ? pool + (uint64_t)args.src[pair] * args.slot_bytes + first : nullptr;
+    const uint64_t to = (uint64_t)args.dst[pair] * args.slot_bytes + first;
+    const uint64_t from = args.src ? (uint64_t)args.src[pair] * args.slot_bytes + first : 0;
     if (args.slot_bytes % sizeof(uint32_t) == 0) {
-        move_words((uint32_t *)(void *)to, (const uint32_t *)(const void *)from, bytes / sizeof(uint32_t));
+        uint32_t *pool = (uint32_t *)args.pool;
+        for (uint64_t i = 0; i < bytes / sizeof *pool; i++) {
+            pool[to / sizeof *pool + i] = args.src ? pool[from / sizeof *pool + i] : 0U;
+        }
     } else {
-        move_bytes(to, from, bytes);
+        uint8_t *pool = (uint8_t *)args.pool;
+        for (uint64_t i = 0; i < bytes; i++) {
+            pool[to + i] = args.src ? pool[from + i] : (uint8_t)0;
+        }
     }
 }
 
