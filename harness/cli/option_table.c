@@ -11,7 +11,7 @@
 /* clang-format off */
 const struct hb_option hb_option_table[] = {
     {"backend", 0, HB_OPTION_NAME, "NAME", "backend under test: emu (default), cuda, oracle", EXECUTES | V(CHECK), AT(backend), 0, 0, &hb_names_backend},
-    {"compare", 0, HB_OPTION_NAME, "NAME", "also run on this backend, show where they part", V(REPRO), AT(compare), 0, 0, &hb_names_backend},
+    {"compare", 0, HB_OPTION_NAME, "NAME", "also run on this backend, show where they part", V(RUN) | V(REPRO), AT(compare), 0, 0, &hb_names_backend},
     {"time", 0, HB_OPTION_SECONDS, "SECONDS", "how long (default 60)", V(FUZZ), AT(time), 0, 1000000000, NULL},
     {"count", 0, HB_OPTION_U64, "N", "how many cases", V(GEN) | V(FUZZ), AT(count), 1, 0, NULL},
     {"gen", 0, HB_OPTION_U64, "N", "run N generated cases instead of files", V(RUN), AT(gen), 1, 0, NULL},

@@ -31,9 +31,20 @@ static void print_phases(const struct hb_supervise_result *r) {
     }
 }
 
+static void print_pair(const struct hb_run_stats *s) {
+    if (s->pair_cases) {
+        (void)printf("two backends: %llu cases, %llu elements, %.3f %% bit-equal, largest difference %.3g of B1 + B2\n",
+                     (unsigned long long)s->pair_cases, (unsigned long long)s->pair_elements,
+                     share(s->pair_bit_equal, s->pair_elements), s->pair_max_ratio);
+    }
+}
+
 void hb_cli_print_stats(const struct hb_supervise_result *r, int32_t with_stats) {
     const struct hb_run_stats *s = &r->stats;
+    print_pair(s);
     if (with_stats && s->cases) {
+        (void)printf("forwards %llu, tokens %llu, kernels launched %llu\n", (unsigned long long)s->forwards,
+                     (unsigned long long)s->tokens, (unsigned long long)s->launches);
         print_phases(r);
     }
     for (int32_t op = 0; op < HB_N_OPS; op++) {
