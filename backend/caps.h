@@ -71,6 +71,9 @@ struct hb_layer_params {
     const float *norm_weight; /* [d_inner], needed by the variants with a norm */
 };
 
+/* How a chunk adds up its log decays: in sequence s_i = s_(i-1) + th_i; a tree of depth ceil(log2 Q)+1; any order. */
+enum hb_cumsum { HB_CS_SEQUENTIAL = 0, HB_CS_TREE = 1, HB_CS_ANY = 2 };
+
 /* Arithmetic profile of one path, tolerance.md section 2; u_st is a property of the state's format. */
 struct hb_profile {
     double u_op;
@@ -80,7 +83,7 @@ struct hb_profile {
     double e_exp;
     double sp_abs, sp_rel;
     int32_t chunked; /* 0: token recurrence; 1: chunks of config.chunk_size */
-    int32_t cs_tree; /* cumulative sum depth: 0 sequential (Q), 1 tree (ceil(log2 Q)+1) */
+    int32_t cs_tree; /* enum hb_cumsum */
     int32_t restart; /* 1: the cumulative sum restarts at row starts (Wf = 0) */
     int32_t norm_roundings; /* output roundings of the gated norm: 1 or 2 */
     int32_t attn_block; /* keys per block of the online softmax; 0: one block */

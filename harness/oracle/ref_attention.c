@@ -137,7 +137,7 @@ static void finish_head(const struct head *a, const double *out, double *bound, 
     for (int32_t i = 0; i < a->dim; i++) {
         const double e = bound[i] + k->per_v * mag[i] + k->c * fabs(out[i]);
         const double b = hb_ref_rounded(out[i], e, k->u_io, k->io_floor);
-        const double size = hb_ref_max(mag[i], fabs(out[i]));
+        const double size = hb_ref_max(hb_ref_max(mag[i], fabs(out[i])), HB_REF_NOTHING);
         const int value_ok = hb_ref_is_finite(out[i]);
         bound[i] = a->in_range && value_ok && hb_ref_is_finite(b) ? b : (double)INFINITY;
         mag[i] = value_ok && hb_ref_is_finite(size) ? size : (double)INFINITY;

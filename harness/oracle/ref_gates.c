@@ -3,23 +3,26 @@
  * (ops-mamba2.md 1.1, tolerance.md 3.6 and 3.7). */
 #include "harness/oracle/ref_internal.h"
 
-/* Roundings on the longest path of a cumulative sum over one chunk. */
-static int32_t sum_depth(int32_t chunk, int32_t is_tree)
+/* Cumulative sums over a chunk that holds len tokens (adding zeros rounds nothing). In sequence, s_i = s_(i-1) + th_i, an
+ * exponent s_i - s_j carries only the roundings of the steps between j and i, each at most u |s|: charged as step_q W_t
+ * per token of decay. Otherwise both sums carry all of theirs, 3.2: depth of the tree, or len in any order. */
+static void set_sum_rates(struct hb_ref_rates *k, int32_t kind, int32_t chunk, int32_t len)
 {
-    if (!is_tree) {
-        return chunk;
+    if (kind == HB_CS_SEQUENTIAL) {
+        k->step_q = HB_REF_U32 * (1.0 + hb_ref_gam(len, HB_REF_U32));
+        return;
     }
     int32_t depth = 0;
     while (depth < 30 && ((int32_t)1 << depth) < chunk) {
         depth++;
     }
-    return depth + 1;
+    const int32_t tree = depth + 1 < len ? depth + 1 : len;
+    k->gq = hb_ref_gam(kind == HB_CS_TREE ? tree : len, HB_REF_U32);
 }
 
-struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config, const struct hb_profile *profile)
+struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config, const struct hb_profile *profile, int32_t n_tokens)
 {
-    const double u = HB_REF_U32;
-    const int32_t chunk = config->chunk_size > 0 ? config->chunk_size : 1;
+    const int32_t chunk = n_tokens < config->chunk_size ? n_tokens : config->chunk_size;
     struct hb_ref_rates k = {0};
     k.u_io = profile->u_io;
     k.io_floor = profile->io_floor;
@@ -28,17 +31,30 @@ struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config, const struct
     k.sp_rel = profile->sp_rel;
     k.u_st = config->state_dtype == HB_BF16 ? 0x1p-8 : 0.0;
     k.norm_roundings = profile->norm_roundings;
+    k.u_acc = profile->u_acc;
+    k.chunked = profile->chunked;
     if (!profile->chunked) {
-        k.ky = hb_ref_gam(config->state_size + 2.0, profile->u_acc);
         return k;
     }
     const double both = profile->u_op * (2.0 + 2.0 * profile->k_in);
     const double one = profile->u_op * (1.0 + 2.0 * profile->k_in);
-    const double sum = hb_ref_gam(config->state_size + 2.0 * chunk + 8.0, profile->u_acc);
-    k.ky = (1.0 + both * (1.0 + both)) * (1.0 + sum) - 1.0;
+    k.kop = both * (1.0 + both);
     k.kstate = (1.0 + one * (1.0 + one)) * (1.0 + hb_ref_gam(chunk + 8.0, profile->u_acc)) - 1.0;
-    k.gq = hb_ref_gam(sum_depth(chunk, profile->cs_tree), u);
+    set_sum_rates(&k, profile->cs_tree, config->chunk_size, chunk);
     return k;
+}
+
+/* 3.2 with the tokens counted: on its way to the output a term meets the other terms of its own chunk and those of the
+ * chunk of the output, at most 2Q tokens and never more than the t+1 tokens that the call has had. */
+double hb_ref_ky(const struct hb_config *config, const struct hb_ref_rates *rates, int64_t t)
+{
+    const double n = config->state_size;
+    if (!rates->chunked) {
+        return hb_ref_gam(n + 2.0, rates->u_acc);
+    }
+    const double most = 2.0 * config->chunk_size;
+    const double met = (double)(t + 1) < most ? (double)(t + 1) : most;
+    return (1.0 + rates->kop) * (1.0 + hb_ref_gam(n + met + 8.0, rates->u_acc)) - 1.0;
 }
 
 /* Comparisons are written so that a NaN stays. */
@@ -103,9 +119,9 @@ void hb_ref_conv_token(const struct hb_config *config, const struct hb_ref_rates
         const double over = dc[i] > (double)FLT_MAX ? (double)INFINITY : 0.0;
         double e = gam * dc[i] + d.conv_width * HB_REF_TINY + over;
         if (config->conv_act == HB_CONV_SILU) {
-            const double a = c[i];
-            c[i] = hb_ref_silu(a);
-            e = 1.1 * e + hb_ref_silu_error(a, c[i], rates->e_exp);
+            const struct hb_ref_silu s = hb_ref_silu(c[i], e, rates->e_exp);
+            c[i] = s.value;
+            e = s.error;
         }
         dc[i] = hb_ref_rounded(c[i], e, rates->u_io, rates->io_floor);
     }

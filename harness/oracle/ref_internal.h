@@ -12,6 +12,8 @@
 
 #define HB_REF_U32 0x1p-24   /* u: unit roundoff of fp32 */
 #define HB_REF_TINY 0x1p-126 /* smallest normal fp32: what a flush to zero may lose */
+/* Magnitudes below this are not told apart from zero: the bound is then an absolute one and never vacuous. */
+#define HB_REF_NOTHING 0x1p-64
 
 struct hb_ref_dims {
     int32_t heads, head_dim, state_size, groups, conv_width, chunk;
@@ -23,9 +25,13 @@ struct hb_ref_dims {
 struct hb_ref_rates {
     double u_io, io_floor, e_exp, sp_abs, sp_rel;
     double u_st;   /* rounding of the stored temporal state */
-    double ky;     /* rounding of the sums behind one output */
+    double ky;     /* rounding of the sums behind one output of the token at hand */
+    double kop;    /* of the operands of these sums */
+    double u_acc;
+    int32_t chunked;
     double kstate; /* chunk form: rounding of the sum behind the state handed on, else 0 */
     double gq;     /* rounding of a cumulative sum relative to the sum of |terms|; 0 for the recurrence */
+    double step_q; /* sequential sums: rounding of one step relative to the sum so far; else 0 */
     int32_t norm_roundings;
 };
 
@@ -76,23 +82,48 @@ static inline double hb_ref_rounded(double value, double bound, double u, double
     return bound + u * (fabs(value) + bound) + eta;
 }
 
-/* silu in float64; the limit at -inf is NaN as in the formula, a call with such an input is not judged. */
-static inline double hb_ref_silu(double a)
+/* silu of an exact or inexact argument. At -inf the value is NaN as in the formula: such a call is not judged. */
+struct hb_ref_silu {
+    double value;
+    double error; /* of an fp32 evaluation on an argument that is off by at most da */
+};
+
+/* Bound of |silu'| on [a-da, a+da]: the value at a plus half of da, since |silu''| <= 1/2; (1-t) e^t at the right end t
+ * of an interval of negative numbers; 1.1 everywhere (3.6). */
+static inline double hb_ref_silu_slope(double a, double da, double sigmoid, double rest)
 {
-    return a / (1.0 + exp(-a));
+    const double at_a = fabs(sigmoid * (1.0 + a * rest));
+    const double t = a + da;
+    double slope = at_a + 0.5 * da;
+    if (t < 0.0 && at_a < da) {
+        const double tail = (1.0 - t) * exp(t);
+        slope = tail < slope ? tail : slope;
+    }
+    return slope < 1.1 ? slope : 1.1;
 }
 
-/* Error of silu evaluated in fp32 on an exact argument: 3.6, plus the region in which e^-a overflows or the sigmoid
- * is below the normal range, where the result may be zero. */
-static inline double hb_ref_silu_error(double a, double silu, double e_exp)
+/* a/(1+e^-a): an error of e^-a enters with the weight 1 - sigmoid(a), then come a sum, a quotient or product and its
+ * rounding (3u, 3.6). Where e^-a overflows or the sigmoid is below the normal range the result may be zero. */
+static inline struct hb_ref_silu hb_ref_silu(double a, double da, double e_exp)
 {
-    const double s = fabs(silu);
-    const double lost = a < -87.0 ? s : 0.0;
-    return s * (e_exp + 3.0 * HB_REF_U32 + HB_REF_U32 * fabs(a)) + lost + HB_REF_TINY;
+    const double u = HB_REF_U32;
+    const double e = exp(-a);
+    const double sigmoid = 1.0 / (1.0 + e);
+    const double rest = e < 1e300 ? e * sigmoid : 1.0; /* 1 - sigmoid, without cancellation */
+    struct hb_ref_silu s;
+    s.value = a / (1.0 + e);
+    const double moved = hb_ref_silu_slope(a, da, sigmoid, rest) * da;
+    const double size = fabs(s.value) + moved;
+    s.error = moved + size * ((e_exp + u * fabs(a)) * rest + 3.0 * u) + (a < -87.0 ? size : 0.0) + HB_REF_TINY;
+    return s;
 }
 
 struct hb_ref_dims hb_ref_dims_of(const struct hb_config *config);
-struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config, const struct hb_profile *profile);
+/* n_tokens: length of the call; no chunk of it is longer. */
+struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config, const struct hb_profile *profile, int32_t n_tokens);
+
+/* ky of token t (counted from the start of the call). */
+double hb_ref_ky(const struct hb_config *config, const struct hb_ref_rates *rates, int64_t t);
 
 /* Step size and log decay of one token of one head with their errors (3.1). */
 struct hb_ref_step {

@@ -29,7 +29,7 @@ struct head_step {
     struct hb_ref_step g;
     double a;  /* exp(-th) */
     double ar; /* a * r, r the relative error of one decay step */
-    double ew; /* expm1(2 gq W_t) */
+    double ew; /* expm1(2 gq W_t), 0 for sequential sums */
 };
 
 /* B and C of one group [N] with their errors; b_top and c_top are |.| + error, b_max and c_max their maxima. */
@@ -113,7 +113,7 @@ static double window_sum(struct call *k, int32_t head, double th)
     const struct hb_ref_state *s = &k->box->state;
     const int64_t q = k->d.chunk;
     double *ring = s->th_ring + head * q;
-    ring[s->ring_pos] = fabs(th);
+    ring[s->ring_pos] = th;
     const int64_t held = s->n_tokens + 1 < q ? s->n_tokens + 1 : q;
     double sum = 0.0;
     for (int64_t i = 0; i < held; i++) {
@@ -141,13 +141,17 @@ static struct head_step make_head_step(struct call *k, int32_t head, double dt_r
                                      .hi = k->numbers.dt_hi};
     struct head_step s = {.g = hb_ref_step_of(&gate, rates, dt_raw)};
     const double th = fabs(s.g.th);
-    s.a = exp(-s.g.th);
-    s.ar = decayed_error(s.g.th, s.a, s.g.eta + 2.0 * rates->gq * th + rates->e_exp + 3.0 * u + u * th);
+    double e = s.g.eta + rates->e_exp + 3.0 * u + u * th;
     if (rates->gq > 0.0) {
+        const double shift = 2.0 * rates->gq * window_sum(k, head, th + s.g.eta);
         /* beyond 300 every bound is past the range of fp32 until real decay brings the term back */
-        const double e = 2.0 * rates->gq * window_sum(k, head, th);
-        s.ew = expm1(e > 300.0 ? 300.0 : e);
+        s.ew = expm1(shift < 300.0 ? shift : 300.0);
+        e += 2.0 * rates->gq * th;
+    } else if (rates->step_q > 0.0) {
+        e += rates->step_q * window_sum(k, head, th + s.g.eta) + u * th;
     }
+    s.a = exp(-s.g.th);
+    s.ar = decayed_error(s.g.th, s.a, e);
     k->box->decay[head] += s.g.th;
     return s;
 }
@@ -335,6 +339,7 @@ static void advance_token(struct call *k, const struct feed *in, int64_t t)
     const double *rows[HB_MAX_CONV_WIDTH] = {k->rows[0], k->rows[1], k->rows[2], k->rows[3]};
     const int32_t per_group = k->d.heads / k->d.groups;
     struct group_rows g = {0};
+    k->rates.ky = hb_ref_ky(k->config, &k->rates, t);
     hb_ref_conv_token(k->config, &k->rates, rows, k->box);
     for (int32_t head = 0; head < k->d.heads; head++) {
         if (head % per_group == 0) {
@@ -407,11 +412,12 @@ static int run_call(struct call *k, int32_t n, const struct feed *in, const stru
 }
 
 static struct call make_call(const struct hb_config *config, const struct hb_layer_params *params,
-                             const struct hb_profile *profile, int32_t path, struct hb_ref_state *state)
+                             const struct hb_profile *profile, int32_t path, int32_t n,
+                             struct hb_ref_state *state)
 {
     struct call k = {.config = config, .params = params, .box = hb_ref_box_of(state)};
     k.d = hb_ref_dims_of(config);
-    k.rates = hb_ref_rates_of(config, profile);
+    k.rates = hb_ref_rates_of(config, profile, n);
     k.clamp = path == HB_PATH_DECODE ? config->dt_clamp_decode : config->dt_clamp_prefill;
     k.numbers.norm_eps = (double)config->norm_eps;
     k.numbers.dt_lo = (double)config->dt_lo;
@@ -423,7 +429,7 @@ int hb_ref_mamba2(const struct hb_config *config, const struct hb_layer_params *
                   int32_t path, int32_t n, const float *z, const float *xbc, const float *dt, struct hb_ref_state *state,
                   double *out, double *bound, double *mag, struct hb_ref_state *at, int32_t at_tokens)
 {
-    struct call k = make_call(config, params, profile, path, state);
+    struct call k = make_call(config, params, profile, path, n, state);
     const struct feed in = {.z = z, .xbc = xbc, .dt = dt};
     const struct results to = {out, bound, mag, at, at_tokens};
     return run_call(&k, n, &in, &to);
@@ -434,7 +440,7 @@ int hb_ref_mamba2_f64(const struct hb_config *config, const struct hb_ref_number
                       const double *z, const double *xbc, const double *dt, struct hb_ref_state *state, double *out,
                       double *bound, double *mag)
 {
-    struct call k = make_call(config, params, profile, path, state);
+    struct call k = make_call(config, params, profile, path, n, state);
     const struct feed in = {.z64 = z, .xbc64 = xbc, .dt64 = dt};
     const struct results to = {out, bound, mag, NULL, 0};
     k.numbers = *numbers;

@@ -31,7 +31,7 @@ static void finish(const struct hb_ref_rates *k, struct stage s, double inner_sc
         s.dv = hb_ref_rounded(s.v, s.dv, k->u_io, k->io_floor * inner_scale);
     }
     s.dv = hb_ref_rounded(s.v, s.dv, k->u_io, k->io_floor);
-    const double size = hb_ref_max(s.mag, fabs(s.v));
+    const double size = hb_ref_max(hb_ref_max(s.mag, fabs(s.v)), HB_REF_NOTHING);
     const int value_ok = hb_ref_is_finite(s.v);
     *out = s.v;
     *bound = value_ok && hb_ref_is_finite(s.dv) ? s.dv : (double)INFINITY;
@@ -45,44 +45,48 @@ static struct stage first_stage(int32_t kind, const struct hb_ref_box *box, int6
     return kind == HB_GATE_NORM_AFTER || kind == HB_GATE_ONLY ? times_gate(y, box->gate[i], box->dgate[i]) : y;
 }
 
-/* The root of one group: s, the relative error q/(1-q) it inherits from v, and its own relative error. */
+/* The root s of one group and what its error does to 1/s. No channel of a normalised group exceeds sqrt(n), whatever
+ * v is: limit. */
 struct root {
-    double s, q, own;
+    double s;
+    double shift; /* largest relative change of 1/s by dv, infinite if s may vanish */
+    double own;   /* relative error of the root, the quotient and the products themselves */
+    double limit;
+    int32_t in_range; /* the sum of squares cannot overflow */
 };
 
+/* s^2 moves by at most rho s^2, rho = (2 mean |v| dv + mean dv^2) / s^2, hence 1/s by at most (1-rho)^-1/2 - 1. */
 static struct root group_root(int32_t kind, double eps, const struct hb_ref_box *box, int64_t from, int64_t n)
 {
-    double sum = 0.0, err = 0.0, top = 0.0;
+    double sum = 0.0, moved = 0.0;
     for (int64_t i = from; i < from + n; i++) {
         const struct stage v = first_stage(kind, box, i);
-        const double most = fabs(v.v) + v.dv;
         sum += v.v * v.v;
-        err += v.dv * v.dv;
-        top += most * most;
+        moved += v.dv * (2.0 * fabs(v.v) + v.dv);
     }
     const double count = (double)n;
+    const double mean = sum / count + eps;
+    const double rho = moved / count / mean;
     struct root r;
-    r.s = sqrt(sum / count + eps);
-    r.q = sqrt(err / count) / r.s;
-    r.own = hb_ref_gam(count / 2.0 + 6.0, HB_REF_U32) + 4.0 * HB_REF_U32 + HB_REF_TINY / (r.s * r.s);
-    if (!(r.q < 0.5) || !(top <= (double)FLT_MAX)) {
-        r.q = (double)INFINITY; /* vacuous, or the sum of squares may overflow */
-    }
+    r.s = sqrt(mean);
+    r.shift = rho < 1.0 ? rho / (1.0 - rho + sqrt(1.0 - rho)) : (double)INFINITY;
+    r.own = hb_ref_gam(count / 2.0 + 6.0, HB_REF_U32) + 4.0 * HB_REF_U32 + HB_REF_TINY / mean;
+    r.limit = sqrt(count);
+    r.in_range = sum + moved <= (double)FLT_MAX;
     return r;
 }
 
 static struct stage normalised(struct stage v, const struct root *r, double weight)
 {
     const double w = fabs(weight) / r->s;
+    const double cap = fabs(weight) * (fabs(v.v) / r->s + r->limit);
     struct stage o;
     o.v = v.v / r->s * weight;
     o.mag = v.mag * w;
-    if (!hb_ref_is_finite(r->q)) {
-        o.dv = (double)INFINITY;
-        return o;
-    }
-    o.dv = w * (v.dv + fabs(v.v) * r->q) / (1.0 - r->q);
+    o.dv = w * (v.dv + (fabs(v.v) + v.dv) * r->shift);
+    o.dv = o.dv < cap ? o.dv : cap;
     o.dv += (fabs(o.v) + o.dv) * r->own + HB_REF_TINY * (1.0 + fabs(weight));
+    o.dv = r->in_range ? o.dv : (double)INFINITY;
     return o;
 }
 
@@ -99,8 +103,9 @@ void hb_ref_gate_norm(const struct hb_config *config, const struct hb_ref_rates 
         return;
     }
     for (int64_t i = 0; i < n && kind != HB_NORM_ONLY; i++) {
-        box->gate[i] = hb_ref_silu(box->z[i]);
-        box->dgate[i] = hb_ref_silu_error(box->z[i], box->gate[i], rates->e_exp);
+        const struct hb_ref_silu s = hb_ref_silu(box->z[i], 0.0, rates->e_exp);
+        box->gate[i] = s.value;
+        box->dgate[i] = s.error;
     }
     if (!has_norm(kind)) {
         for (int64_t i = 0; i < n; i++) {

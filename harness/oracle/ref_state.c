@@ -130,10 +130,10 @@ void hb_ref_state_set(const struct hb_config *config, struct hb_ref_state *state
 double hb_ref_state_bound(const struct hb_config *config, const struct hb_profile *profile,
                           const struct hb_ref_state *state, int64_t i, int32_t stores)
 {
-    const struct hb_ref_rates rates = hb_ref_rates_of(config, profile);
+    const double u_st = hb_ref_rates_of(config, profile, 1).u_st;
     double b = state->r[i] + HB_REF_TINY;
     for (int32_t k = 0; k < stores; k++) {
-        b += rates.u_st * (fabs(state->h[i]) + b);
+        b += u_st * (fabs(state->h[i]) + b);
     }
     const int judged = hb_ref_is_finite(state->h[i]) && hb_ref_is_finite(b) && state->m[i] + b <= (double)FLT_MAX;
     return judged ? b : (double)INFINITY;

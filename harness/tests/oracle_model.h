@@ -12,7 +12,8 @@
 
 enum { MAX_INNER = 64, MAX_DIM = 192, MAX_HEADS = 4, MAX_STATE = 1024, MAX_LEN = 48 };
 
-enum value_class { CLASS_ORDINARY, CLASS_LARGE_DT, CLASS_TINY_DT, CLASS_CANCEL, CLASS_WIDE, CLASS_ZEROS, N_CLASSES };
+/* ordinary: of either sign, around one; same sign: nothing cancels, so that a bound is a statement about rounding. */
+enum value_class { CLASS_SAME_SIGN, CLASS_ORDINARY, CLASS_LARGE_DT, CLASS_TINY_DT, CLASS_CANCEL, CLASS_WIDE, CLASS_ZEROS, N_CLASSES };
 
 struct model {
     struct hb_config config;
@@ -58,6 +59,8 @@ static inline float draw_uniform(float lo, float hi)
 static inline float draw_value(const struct model *m, int32_t i)
 {
     switch (m->value_class) {
+    case CLASS_SAME_SIGN:
+        return draw_uniform(0.5F, 1.5F);
     case CLASS_CANCEL: /* neighbours of opposite sign and nearly equal size */
         return (i % 2 ? -1.0F : 1.0F) * draw_uniform(0.96F, 1.0F);
     case CLASS_WIDE:
@@ -78,7 +81,7 @@ static inline void fill_uniform(float *p, int32_t n, float lo, float hi)
 
 static inline void draw_gates(struct model *m)
 {
-    static const float dt_range[N_CLASSES][2] = {{-2.0F, 2.0F}, {-1.0F, 40.0F}, {-14.0F, -8.0F},
+    static const float dt_range[N_CLASSES][2] = {{-1.0F, 1.0F}, {-2.0F, 2.0F}, {-1.0F, 40.0F}, {-14.0F, -8.0F},
                                                  {-4.0F, 0.0F}, {-8.0F, 8.0F},  {-2.0F, 2.0F}};
     const int32_t c = m->value_class;
     fill_uniform(m->dt, MAX_LEN * MAX_HEADS, dt_range[c][0], dt_range[c][1]);
@@ -146,6 +149,13 @@ static inline void draw_model(struct model *m, int32_t value_class, int32_t plai
     fill_uniform(m->conv_bias, m->dim, -0.5F, 0.5F);
     fill_uniform(m->d, MAX_HEADS, -1.0F, 1.0F);
     fill_uniform(m->norm_weight, m->inner, -2.0F, 2.0F);
+    for (int32_t i = 0; i < m->dim * c->conv_width && value_class == CLASS_SAME_SIGN; i++) {
+        m->conv_weight[i] = fabsf(m->conv_weight[i]);
+    }
+    for (int32_t i = 0; i < m->dim && value_class == CLASS_SAME_SIGN; i++) {
+        m->conv_bias[i] = fabsf(m->conv_bias[i]);
+        m->d[i % MAX_HEADS] = fabsf(m->d[i % MAX_HEADS]);
+    }
     draw_gates(m);
     for (int32_t i = 0; i < MAX_LEN * m->dim; i++) {
         m->xbc[i] = draw_value(m, i / m->dim);
@@ -160,6 +170,18 @@ static inline void draw_model(struct model *m, int32_t value_class, int32_t plai
         m->ssm0[i] = draw_value(m, i);
     }
     point_params(m, plain);
+}
+
+/* A copy whose parameters are its own. */
+static inline void copy_model(struct model *dst, const struct model *src)
+{
+    *dst = *src;
+    dst->params.conv_weight = dst->conv_weight;
+    dst->params.conv_bias = src->params.conv_bias ? dst->conv_bias : NULL;
+    dst->params.a = dst->a;
+    dst->params.dt_bias = src->params.dt_bias ? dst->dt_bias : NULL;
+    dst->params.d = src->params.d ? dst->d : NULL;
+    dst->params.norm_weight = dst->norm_weight;
 }
 
 static inline struct hb_profile plain_profile(void)
