@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Golden check: the loop over cases, kernel forms, activation types and schedules, and the list of cases that must be
- * there. */
+ * Golden check: the loop over cases, kernel forms, activation types and schedules, and the list of
+ * cases that must be there. */
 #include "harness/golden.h"
 
 #include <stdio.h>
@@ -20,17 +20,15 @@ struct check {
     struct hb_error *err;
     char *list; /* cases.txt, each line ended by NUL; may be null */
     size_t list_len;
-    int32_t count[3]; /* cases: failed, passed, skipped */
+    int32_t count[3];           /* cases: failed, passed, skipped */
     int32_t n_passed, n_failed; /* runs of the current case */
 };
 
-void hb_golden_options_init(struct hb_golden_options *o, const char *dir)
-{
+void hb_golden_options_init(struct hb_golden_options *o, const char *dir) {
     *o = (struct hb_golden_options){.dir = dir, .seed = 1, .n_random = 3, .tamper_tensor = -1};
 }
 
-static void tell(struct check *k, const struct hb_golden_case_result *result)
-{
+static void tell(struct check *k, const struct hb_golden_case_result *result) {
     if (k->report != NULL) {
         k->report(k->ctx, result);
     }
@@ -38,9 +36,10 @@ static void tell(struct check *k, const struct hb_golden_case_result *result)
 
 /* A case that did not run at all, and why. */
 enum { NOT_BUILT, NOT_RUN, NOT_LISTED };
-static void tell_skip(struct check *k, const char *name, const char *op, int32_t why, int32_t skipped)
-{
-    struct hb_golden_case_result result = {.skipped = skipped, .act_dtype = -1, .form = -1, .share_foreign = -1.0};
+static void tell_skip(struct check *k, const char *name, const char *op, int32_t why,
+                      int32_t skipped) {
+    struct hb_golden_case_result result = {
+        .skipped = skipped, .act_dtype = -1, .form = -1, .share_foreign = -1.0};
     for (int t = 0; t < HB_N_GOLDEN_TENSORS; t++) {
         for (int c = 0; c < HB_N_GOLDEN_CHECKS; c++) {
             result.share[t][c] = -1.0;
@@ -59,8 +58,7 @@ static void tell_skip(struct check *k, const char *name, const char *op, int32_t
 
 /* ---- one case ---- */
 
-static uint64_t name_seed(uint64_t seed, const char *name)
-{
+static uint64_t name_seed(uint64_t seed, const char *name) {
     uint64_t h = 0xcbf29ce484222325U ^ seed; /* FNV-1a: each case has schedules of its own */
     for (; *name != '\0'; name++) {
         h = (h ^ (unsigned char)*name) * 0x100000001b3U;
@@ -68,9 +66,9 @@ static uint64_t name_seed(uint64_t seed, const char *name)
     return h;
 }
 
-static int32_t run_schedule(struct check *k, const struct hb_golden_problem *p, const struct hb_golden_schedule *s,
-                            int32_t kind, int32_t form, int32_t dtype)
-{
+static int32_t run_schedule(struct check *k, const struct hb_golden_problem *p,
+                            const struct hb_golden_schedule *s, int32_t kind, int32_t form,
+                            int32_t dtype) {
     struct hb_golden_case_result result = {.form = form, .act_dtype = dtype};
     (void)snprintf(result.name, sizeof result.name, "%s", p->name);
     (void)snprintf(result.schedule, sizeof result.schedule, "%s", s->name);
@@ -84,9 +82,8 @@ static int32_t run_schedule(struct check *k, const struct hb_golden_problem *p, 
 }
 
 /* Both kernel forms and every activation type that the case and the backend share. */
-static int32_t run_forms(struct check *k, const struct hb_golden_problem *p, const struct hb_golden_schedule *s,
-                         int32_t kind)
-{
+static int32_t run_forms(struct check *k, const struct hb_golden_problem *p,
+                         const struct hb_golden_schedule *s, int32_t kind) {
     int32_t status = HB_OK;
     for (int32_t form = 0; form < HB_N_FORMS; form++) {
         for (int32_t dtype = 0; dtype < HB_N_FLOAT_DTYPES && status == HB_OK; dtype++) {
@@ -98,8 +95,7 @@ static int32_t run_forms(struct check *k, const struct hb_golden_problem *p, con
     return status;
 }
 
-static int32_t run_problem(struct check *k, const struct hb_golden_problem *p)
-{
+static int32_t run_problem(struct check *k, const struct hb_golden_problem *p) {
     const uint64_t seed = name_seed(k->o->seed, p->name);
     int32_t status = HB_OK;
     for (int32_t i = 0; i < 2 + k->o->n_random && status == HB_OK; i++) {
@@ -114,9 +110,9 @@ static int32_t run_problem(struct check *k, const struct hb_golden_problem *p)
     return status;
 }
 
-/* The next name of cases.txt from *at on; null at the end. Empty lines and lines that begin with # are no names. */
-static const char *next_required(const struct check *k, size_t *at)
-{
+/* The next name of cases.txt from *at on; null at the end. Empty lines and lines that begin with #
+ * are no names. */
+static const char *next_required(const struct check *k, size_t *at) {
     while (*at < k->list_len) {
         const char *line = k->list + *at;
         *at += strlen(line) + 1;
@@ -127,8 +123,7 @@ static const char *next_required(const struct check *k, size_t *at)
     return NULL;
 }
 
-static int is_required(const struct check *k, const char *name)
-{
+static int is_required(const struct check *k, const char *name) {
     size_t at = 0;
     const char *required = next_required(k, &at);
     while (required != NULL && strcmp(required, name) != 0) {
@@ -138,15 +133,13 @@ static int is_required(const struct check *k, const char *name)
 }
 
 /* A case without a run that passed or failed; a required one has failed thereby. */
-static void count_skip(struct check *k, const char *name, const char *op, int32_t why)
-{
+static void count_skip(struct check *k, const char *name, const char *op, int32_t why) {
     const int required = is_required(k, name);
     tell_skip(k, name, op, why, !required);
     k->count[required ? 0 : 2]++;
 }
 
-static int32_t run_rows(struct check *k, const cJSON *entry)
-{
+static int32_t run_rows(struct check *k, const cJSON *entry) {
     int32_t status = HB_OK;
     for (int32_t row = 0; row < hb_golden_problem_count(entry) && status == HB_OK; row++) {
         struct hb_golden_problem p;
@@ -159,8 +152,7 @@ static int32_t run_rows(struct check *k, const cJSON *entry)
     return status;
 }
 
-static int32_t run_case(struct check *k, const cJSON *entry)
-{
+static int32_t run_case(struct check *k, const cJSON *entry) {
     const char *name = cJSON_GetObjectItemCaseSensitive(entry, "name")->valuestring;
     const char *op = cJSON_GetObjectItemCaseSensitive(entry, "op")->valuestring;
     if (hb_golden_op_known(op) == 0) {
@@ -178,16 +170,13 @@ static int32_t run_case(struct check *k, const cJSON *entry)
     return status;
 }
 
-static int is_selected(const struct check *k, const char *name)
-{
+static int is_selected(const struct check *k, const char *name) {
     return k->o->filter == NULL || strstr(name, k->o->filter) != NULL;
 }
 
-static int32_t run_cases(struct check *k, const cJSON *cases)
-{
+static int32_t run_cases(struct check *k, const cJSON *cases) {
     const cJSON *entry = NULL;
-    cJSON_ArrayForEach(entry, cases)
-    {
+    cJSON_ArrayForEach(entry, cases) {
         if (is_selected(k, cJSON_GetObjectItemCaseSensitive(entry, "name")->valuestring)) {
             const int32_t status = run_case(k, entry);
             if (status != HB_OK) {
@@ -200,8 +189,7 @@ static int32_t run_cases(struct check *k, const cJSON *cases)
 
 /* ---- cases.txt ---- */
 
-static int32_t read_list(struct check *k)
-{
+static int32_t read_list(struct check *k) {
     char path[PATH_CAP];
     (void)snprintf(path, sizeof path, "%s/cases.txt", k->o->dir);
     const int32_t status = hb_golden_read_text(path, LIST_LIMIT, &k->list, &k->list_len, NULL);
@@ -220,12 +208,12 @@ static int32_t read_list(struct check *k)
 }
 
 /* Required names that the manifest does not have. */
-static void count_missing(struct check *k, const cJSON *cases)
-{
+static void count_missing(struct check *k, const cJSON *cases) {
     size_t at = 0;
     for (const char *name = next_required(k, &at); name != NULL; name = next_required(k, &at)) {
         const cJSON *entry = cases->child;
-        while (entry != NULL && strcmp(cJSON_GetObjectItemCaseSensitive(entry, "name")->valuestring, name) != 0) {
+        while (entry != NULL &&
+               strcmp(cJSON_GetObjectItemCaseSensitive(entry, "name")->valuestring, name) != 0) {
             entry = entry->next;
         }
         if (entry == NULL && is_selected(k, name)) {
@@ -236,9 +224,9 @@ static void count_missing(struct check *k, const cJSON *cases)
 }
 
 int32_t hb_golden_check(const struct hb_adapter *backend, const struct hb_golden_options *o,
-                        void (*report)(void *ctx, const struct hb_golden_case_result *result), void *ctx, int32_t *passed,
-                        int32_t *failed, int32_t *skipped, struct hb_error *err)
-{
+                        void (*report)(void *ctx, const struct hb_golden_case_result *result),
+                        void *ctx, int32_t *passed, int32_t *failed, int32_t *skipped,
+                        struct hb_error *err) {
     struct check k = {.backend = backend, .o = o, .report = report, .ctx = ctx, .err = err};
     cJSON *manifest = NULL;
     k.caps.struct_size = sizeof k.caps;

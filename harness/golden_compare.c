@@ -4,21 +4,27 @@
 
 #include "harness/golden_run.h"
 
-static const double FLOAT64_SHARE = 0x1p-40; /* what two float64 evaluations may differ by, of mag + |S| */
+static const double FLOAT64_SHARE =
+    0x1p-40; /* what two float64 evaluations may differ by, of mag + |S| */
 
-/* One output element in the place where values are stored: after the output projection if the case has one. */
+/* One output element in the place where values are stored: after the output projection if the case
+ * has one. */
 struct mapped {
     double got, q, o, bound, q_to_o, mag;
 };
 
-static struct mapped map_output(const struct hb_golden_run *r, int64_t row, int64_t j, const float *got)
-{
+static struct mapped map_output(const struct hb_golden_run *r, int64_t row, int64_t j,
+                                const float *got) {
     const int64_t n = r->p->d_inner;
     const int64_t first = row * n;
     if (r->p->w_out == NULL) {
         const double distance = fabs(r->q_out[first + j] - r->o_out[first + j]);
-        return (struct mapped){(double)got[first + j], r->q_out[first + j],  r->o_out[first + j],
-                               r->q_bound[first + j],  distance,             r->q_mag[first + j]};
+        return (struct mapped){(double)got[first + j],
+                               r->q_out[first + j],
+                               r->o_out[first + j],
+                               r->q_bound[first + j],
+                               distance,
+                               r->q_mag[first + j]};
     }
     const double *w = r->p->w_out + j * n;
     const double bias = r->p->b_out != NULL ? r->p->b_out[j] : 0.0;
@@ -34,8 +40,7 @@ static struct mapped map_output(const struct hb_golden_run *r, int64_t row, int6
     return m;
 }
 
-static void see_foreign(struct hb_golden_run *r, const struct mapped *m, int64_t index)
-{
+static void see_foreign(struct hb_golden_run *r, const struct mapped *m, int64_t index) {
     const struct hb_st_tensor *foreign = r->p->foreign[r->config.act_dtype];
     if (foreign != NULL && m->bound > 0.0) {
         const double share = fabs(hb_st_get(foreign, index) - m->q) / m->bound;
@@ -44,8 +49,8 @@ static void see_foreign(struct hb_golden_run *r, const struct mapped *m, int64_t
     }
 }
 
-void hb_golden_compare_output(struct hb_golden_run *r, const struct hb_golden_row *row, const float *got)
-{
+void hb_golden_compare_output(struct hb_golden_run *r, const struct hb_golden_row *row,
+                              const float *got) {
     const int64_t width = r->p->d_inner;
     struct hb_golden_place at = {HB_GOLDEN_Y, HB_GOLDEN_B, row->seq, 0, 0, 0};
     for (int64_t t = 0; t < row->n; t++) {
@@ -55,8 +60,8 @@ void hb_golden_compare_output(struct hb_golden_run *r, const struct hb_golden_ro
         for (int64_t c = 0; c < width; c++) {
             at.channel = (int32_t)c;
             at.index = token * width + c;
-            hb_golden_judge_element(&r->judge, &at, (double)got[t * width + c], r->q_out[t * width + c],
-                                    r->q_bound[t * width + c]);
+            hb_golden_judge_element(&r->judge, &at, (double)got[t * width + c],
+                                    r->q_out[t * width + c], r->q_bound[t * width + c]);
         }
         for (int64_t j = 0; j < r->p->y_width && r->y != NULL; j++) {
             const struct mapped m = map_output(r, t, j, got);
@@ -75,10 +80,11 @@ void hb_golden_compare_output(struct hb_golden_run *r, const struct hb_golden_ro
     }
 }
 
-/* The conv state is a copy of rounded inputs: bit for bit what was handed over, and within one unit in the last place of
- * what is stored. The stored window may have one column more than ours, which only (a) looks at. */
-static void compare_conv(struct hb_golden_run *r, const struct hb_golden_state *stored, struct hb_golden_place at)
-{
+/* The conv state is a copy of rounded inputs: bit for bit what was handed over, and within one unit
+ * in the last place of what is stored. The stored window may have one column more than ours, which
+ * only (a) looks at. */
+static void compare_conv(struct hb_golden_run *r, const struct hb_golden_state *stored,
+                         struct hb_golden_place at) {
     const struct hb_golden_problem *p = r->p;
     const int32_t w = r->config.conv_width - 1;
     const int32_t columns = stored != NULL && stored->conv != NULL ? p->conv_columns : w;
@@ -94,7 +100,8 @@ static void compare_conv(struct hb_golden_run *r, const struct hb_golden_state *
             const double got = ours >= 0 ? (double)r->state[(int64_t)c * w + ours] : 0.0;
             if (ours >= 0) {
                 double want = hb_golden_ref_input(p, at.seq, pos, c);
-                want = pos >= 0 ? (double)r->xbc[((int64_t)p->first[at.seq] + pos) * p->dim + c] : want;
+                want = pos >= 0 ? (double)r->xbc[((int64_t)p->first[at.seq] + pos) * p->dim + c]
+                                : want;
                 if (pos < 0 && p->init_conv != NULL) {
                     want = (double)r->init_conv[((int64_t)at.seq * p->dim + c) * w + w + pos];
                 }
@@ -111,17 +118,19 @@ static void compare_conv(struct hb_golden_run *r, const struct hb_golden_state *
                                         FLOAT64_SHARE * (mag + fabs(s)));
                 at.check = HB_GOLDEN_C;
                 if (ours >= 0) {
-                    hb_golden_judge_element(&r->judge, &at, got, s, hb_golden_ulp(r->config.act_dtype, s));
+                    hb_golden_judge_element(&r->judge, &at, got, s,
+                                            hb_golden_ulp(r->config.act_dtype, s));
                 }
             }
         }
     }
 }
 
-static void compare_ssm(struct hb_golden_run *r, const struct hb_golden_state *stored, struct hb_golden_place at,
-                        int32_t path, const double *h, const struct hb_ref_state *q)
-{
-    const struct hb_profile *profile = &r->caps->profile[r->config.kernel_form][path][r->config.act_dtype];
+static void compare_ssm(struct hb_golden_run *r, const struct hb_golden_state *stored,
+                        struct hb_golden_place at, int32_t path, const double *h,
+                        const struct hb_ref_state *q) {
+    const struct hb_profile *profile =
+        &r->caps->profile[r->config.kernel_form][path][r->config.act_dtype];
     const int has_stored = stored != NULL && stored->ssm != NULL;
     at.tensor = HB_GOLDEN_SSM;
     for (int64_t i = 0; i < r->n_h; i++) {
@@ -142,9 +151,8 @@ static void compare_ssm(struct hb_golden_run *r, const struct hb_golden_state *s
     }
 }
 
-void hb_golden_compare_state(struct hb_golden_run *r, int32_t seq, int32_t after, int32_t path, const double *h,
-                             const struct hb_ref_state *q)
-{
+void hb_golden_compare_state(struct hb_golden_run *r, int32_t seq, int32_t after, int32_t path,
+                             const double *h, const struct hb_ref_state *q) {
     const struct hb_golden_state *stored = NULL;
     const struct hb_golden_place at = {HB_GOLDEN_SSM, HB_GOLDEN_B, seq, after, 0, 0};
     for (int32_t i = 0; i < r->p->n_states && r->has_states && stored == NULL; i++) {

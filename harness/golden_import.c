@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Golden cases: the manifest, strictly read, and what the importers of the single operations share. */
+ * Golden cases: the manifest, strictly read, and what the importers of the single operations share.
+ */
 #include "harness/golden_internal.h"
 
 #include <errno.h>
@@ -14,20 +15,25 @@ enum { MANIFEST_LIMIT = 16 << 20, PATH_CAP = 4096, MAX_SEQUENCES = 4096, MAX_TOK
 
 struct op {
     const char *name;
-    int32_t (*load)(const struct hb_golden_source *s, struct hb_golden_problem *p); /* null: not built */
+    int32_t (*load)(const struct hb_golden_source *s,
+                    struct hb_golden_problem *p); /* null: not built */
 };
 
 static const struct op ops[] = {
-    {"mamba2_layer", hb_golden_load_layer}, {"ssd_scan", hb_golden_load_scan},
-    {"causal_conv1d", hb_golden_load_conv}, {"gated_rms_norm", hb_golden_load_norm},
-    {"gdn_core", NULL},                     {"gdn_layer", NULL},
-    {"kda_core", NULL},                     {"kda_layer", NULL},
-    {"simple_gla_core", NULL},              {"lightning_core", NULL},
+    {"mamba2_layer", hb_golden_load_layer},
+    {"ssd_scan", hb_golden_load_scan},
+    {"causal_conv1d", hb_golden_load_conv},
+    {"gated_rms_norm", hb_golden_load_norm},
+    {"gdn_core", NULL},
+    {"gdn_layer", NULL},
+    {"kda_core", NULL},
+    {"kda_layer", NULL},
+    {"simple_gla_core", NULL},
+    {"lightning_core", NULL},
     {"lightning_layer", NULL},
 };
 
-static const struct op *find_op(const char *name)
-{
+static const struct op *find_op(const char *name) {
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         if (strcmp(name, ops[i].name) == 0) {
             return &ops[i];
@@ -36,14 +42,13 @@ static const struct op *find_op(const char *name)
     return NULL;
 }
 
-int32_t hb_golden_op_known(const char *op)
-{
+int32_t hb_golden_op_known(const char *op) {
     const struct op *found = find_op(op);
     return found == NULL ? -1 : found->load != NULL;
 }
 
-static int32_t read_stream(FILE *file, const char *path, size_t limit, char **text, size_t *len, struct hb_error *err)
-{
+static int32_t read_stream(FILE *file, const char *path, size_t limit, char **text, size_t *len,
+                           struct hb_error *err) {
     char *buffer = malloc(limit + 1);
     if (buffer == NULL) {
         return hb_fail_text(err, HB_ERR_MEMORY, "%s: out of memory", path);
@@ -52,7 +57,8 @@ static int32_t read_stream(FILE *file, const char *path, size_t limit, char **te
     if (ferror(file) || n > limit) {
         free(buffer);
         return ferror(file) ? hb_fail_text(err, HB_ERR_IO, "%s: cannot be read", path)
-                            : hb_fail_text(err, HB_ERR_PARSE, "%s: larger than the limit of %zu bytes", path, limit);
+                            : hb_fail_text(err, HB_ERR_PARSE,
+                                           "%s: larger than the limit of %zu bytes", path, limit);
     }
     buffer[n] = '\0';
     *text = buffer;
@@ -60,8 +66,8 @@ static int32_t read_stream(FILE *file, const char *path, size_t limit, char **te
     return HB_OK;
 }
 
-int32_t hb_golden_read_text(const char *path, size_t limit, char **text, size_t *len, struct hb_error *err)
-{
+int32_t hb_golden_read_text(const char *path, size_t limit, char **text, size_t *len,
+                            struct hb_error *err) {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
         return hb_fail_text(err, HB_ERR_IO, "%s: %s", path, strerror(errno));
@@ -71,38 +77,40 @@ int32_t hb_golden_read_text(const char *path, size_t limit, char **text, size_t 
     return status;
 }
 
-static const char *text_of(const cJSON *object, const char *key)
-{
+static const char *text_of(const cJSON *object, const char *key) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
     return cJSON_IsString(item) ? item->valuestring : NULL;
 }
 
 /* The fields that every entry must have; names of files stay inside the directory. */
-static int32_t check_entry(const cJSON *entry, int32_t index, struct hb_error *err)
-{
+static int32_t check_entry(const cJSON *entry, int32_t index, struct hb_error *err) {
     static const char *const objects[3] = {"config", "tensors", "producer"};
     const char *name = text_of(entry, "name");
     const char *file = text_of(entry, "file");
     const char *op = text_of(entry, "op");
     if (name == NULL || name[0] == '\0' || strlen(name) >= 56 || file == NULL || op == NULL) {
-        return hb_fail_text(err, HB_ERR_PARSE, "manifest case %d: name (1..55 characters), file or op is absent", index);
+        return hb_fail_text(err, HB_ERR_PARSE,
+                            "manifest case %d: name (1..55 characters), file or op is absent",
+                            index);
     }
     if (strchr(file, '/') != NULL || file[0] == '.' || file[0] == '\0') {
-        return hb_fail_text(err, HB_ERR_PARSE, "manifest case %d: file '%.60s' is not a plain file name", index, file);
+        return hb_fail_text(err, HB_ERR_PARSE,
+                            "manifest case %d: file '%.60s' is not a plain file name", index, file);
     }
     if (find_op(op) == NULL) {
-        return hb_fail_text(err, HB_ERR_PARSE, "manifest case %d (%s): unknown op '%.40s'", index, name, op);
+        return hb_fail_text(err, HB_ERR_PARSE, "manifest case %d (%s): unknown op '%.40s'", index,
+                            name, op);
     }
     for (int k = 0; k < 3; k++) {
         if (!cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(entry, objects[k]))) {
-            return hb_fail_text(err, HB_ERR_PARSE, "manifest case %d (%s): %s is not an object", index, name, objects[k]);
+            return hb_fail_text(err, HB_ERR_PARSE, "manifest case %d (%s): %s is not an object",
+                                index, name, objects[k]);
         }
     }
     return HB_OK;
 }
 
-static int32_t check_manifest(const cJSON *root, struct hb_error *err)
-{
+static int32_t check_manifest(const cJSON *root, struct hb_error *err) {
     const cJSON *format = cJSON_GetObjectItemCaseSensitive(root, "format");
     const cJSON *cases = cJSON_GetObjectItemCaseSensitive(root, "cases");
     if (!cJSON_IsNumber(format) || format->valuedouble != 1.0) {
@@ -113,23 +121,22 @@ static int32_t check_manifest(const cJSON *root, struct hb_error *err)
     }
     int32_t index = 0;
     const cJSON *entry = NULL;
-    cJSON_ArrayForEach(entry, cases)
-    {
+    cJSON_ArrayForEach(entry, cases) {
         const int32_t status = check_entry(entry, index++, err);
         if (status != HB_OK) {
             return status;
         }
         for (const cJSON *other = cases->child; other != entry; other = other->next) {
             if (strcmp(text_of(other, "name"), text_of(entry, "name")) == 0) {
-                return hb_fail_text(err, HB_ERR_PARSE, "manifest: case name '%s' is used twice", text_of(entry, "name"));
+                return hb_fail_text(err, HB_ERR_PARSE, "manifest: case name '%s' is used twice",
+                                    text_of(entry, "name"));
             }
         }
     }
     return HB_OK;
 }
 
-int32_t hb_golden_manifest(const char *dir, cJSON **manifest, struct hb_error *err)
-{
+int32_t hb_golden_manifest(const char *dir, cJSON **manifest, struct hb_error *err) {
     char path[PATH_CAP];
     char *text = NULL;
     size_t len = 0;
@@ -142,7 +149,8 @@ int32_t hb_golden_manifest(const char *dir, cJSON **manifest, struct hb_error *e
     cJSON *root = status == HB_OK ? cJSON_ParseWithLength(text, len) : NULL;
     free(text);
     if (status == HB_OK) {
-        status = root == NULL ? hb_fail_text(err, HB_ERR_MEMORY, "%s: out of memory", path) : check_manifest(root, err);
+        status = root == NULL ? hb_fail_text(err, HB_ERR_MEMORY, "%s: out of memory", path)
+                              : check_manifest(root, err);
     }
     if (status != HB_OK) {
         cJSON_Delete(root);
@@ -152,9 +160,9 @@ int32_t hb_golden_manifest(const char *dir, cJSON **manifest, struct hb_error *e
     return HB_OK;
 }
 
-void *hb_golden_own(struct hb_golden_problem *p, int64_t count, size_t size, struct hb_error *err)
-{
-    void *memory = p->n_owned < HB_GOLDEN_MAX_OWNED ? calloc(count > 0 ? (size_t)count : 1, size) : NULL;
+void *hb_golden_own(struct hb_golden_problem *p, int64_t count, size_t size, struct hb_error *err) {
+    void *memory =
+        p->n_owned < HB_GOLDEN_MAX_OWNED ? calloc(count > 0 ? (size_t)count : 1, size) : NULL;
     if (memory == NULL) {
         (void)hb_fail_text(err, HB_ERR_MEMORY, "%s: out of memory", p->name);
         return NULL;
@@ -163,8 +171,7 @@ void *hb_golden_own(struct hb_golden_problem *p, int64_t count, size_t size, str
     return memory;
 }
 
-void hb_golden_problem_free(struct hb_golden_problem *p)
-{
+void hb_golden_problem_free(struct hb_golden_problem *p) {
     for (int32_t i = 0; i < p->n_owned; i++) {
         free(p->owned[i]);
     }
@@ -172,17 +179,16 @@ void hb_golden_problem_free(struct hb_golden_problem *p)
     memset(p, 0, sizeof *p);
 }
 
-static int32_t whole_number(const cJSON *item, int32_t limit)
-{
-    if (item == NULL || !cJSON_IsNumber(item) || item->valuedouble < 1.0 || item->valuedouble > limit ||
-        floor(item->valuedouble) != item->valuedouble) {
+static int32_t whole_number(const cJSON *item, int32_t limit) {
+    if (item == NULL || !cJSON_IsNumber(item) || item->valuedouble < 1.0 ||
+        item->valuedouble > limit || floor(item->valuedouble) != item->valuedouble) {
         return 0;
     }
     return (int32_t)item->valuedouble;
 }
 
-int32_t hb_golden_size(const cJSON *config, const char *const *names, int32_t limit, int32_t *out, struct hb_error *err)
-{
+int32_t hb_golden_size(const cJSON *config, const char *const *names, int32_t limit, int32_t *out,
+                       struct hb_error *err) {
     const cJSON *item = NULL;
     const char *name = names[0];
     for (int i = 0; names[i] != NULL && item == NULL; i++) {
@@ -191,21 +197,21 @@ int32_t hb_golden_size(const cJSON *config, const char *const *names, int32_t li
     }
     const int32_t v = whole_number(item, limit);
     if (v == 0) {
-        return hb_fail_text(err, HB_ERR_PARSE, "config.%s is absent or not an integer in 1..%d", name, limit);
+        return hb_fail_text(err, HB_ERR_PARSE, "config.%s is absent or not an integer in 1..%d",
+                            name, limit);
     }
     *out = v;
     return HB_OK;
 }
 
 /* Counts, or fills when p->seg_len is there. An element is a list of lengths or one length. */
-static int32_t walk_sequences(const cJSON *list, struct hb_golden_problem *p, int32_t *n_seg, struct hb_error *err)
-{
+static int32_t walk_sequences(const cJSON *list, struct hb_golden_problem *p, int32_t *n_seg,
+                              struct hb_error *err) {
     int32_t seq = 0;
     int32_t seg = 0;
     int64_t total = 0;
     const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, list)
-    {
+    cJSON_ArrayForEach(item, list) {
         int32_t len = 0;
         const cJSON *one = cJSON_IsArray(item) ? item->child : item;
         if (p->seg_len != NULL) {
@@ -216,8 +222,9 @@ static int32_t walk_sequences(const cJSON *list, struct hb_golden_problem *p, in
             const int32_t n = whole_number(one, MAX_TOKENS);
             total += n;
             if (n == 0 || total > MAX_TOKENS) {
-                return hb_fail_text(err, HB_ERR_PARSE, "%s: config.sequences[%d] holds a length outside 1..%d", p->name,
-                                    seq, (int)MAX_TOKENS);
+                return hb_fail_text(err, HB_ERR_PARSE,
+                                    "%s: config.sequences[%d] holds a length outside 1..%d",
+                                    p->name, seq, (int)MAX_TOKENS);
             }
             if (p->seg_len != NULL) {
                 p->seg_len[seg] = n;
@@ -226,7 +233,8 @@ static int32_t walk_sequences(const cJSON *list, struct hb_golden_problem *p, in
             seg++;
         }
         if (len == 0) {
-            return hb_fail_text(err, HB_ERR_PARSE, "%s: config.sequences[%d] is empty", p->name, seq);
+            return hb_fail_text(err, HB_ERR_PARSE, "%s: config.sequences[%d] is empty", p->name,
+                                seq);
         }
         if (p->seg_len != NULL) {
             p->len[seq] = len;
@@ -239,11 +247,11 @@ static int32_t walk_sequences(const cJSON *list, struct hb_golden_problem *p, in
     return HB_OK;
 }
 
-int32_t hb_golden_sequences(const cJSON *list, struct hb_golden_problem *p, struct hb_error *err)
-{
+int32_t hb_golden_sequences(const cJSON *list, struct hb_golden_problem *p, struct hb_error *err) {
     const int32_t n = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0;
     if (n < 1 || n > MAX_SEQUENCES) {
-        return hb_fail_text(err, HB_ERR_PARSE, "%s: config.sequences has %d entries, valid are 1..%d", p->name, n,
+        return hb_fail_text(err, HB_ERR_PARSE,
+                            "%s: config.sequences has %d entries, valid are 1..%d", p->name, n,
                             (int)MAX_SEQUENCES);
     }
     int32_t n_seg = 0;
@@ -263,26 +271,28 @@ int32_t hb_golden_sequences(const cJSON *list, struct hb_golden_problem *p, stru
     return walk_sequences(list, p, &n_seg, err);
 }
 
-const struct hb_st_tensor *hb_golden_need(const struct hb_golden_problem *p, const char *name, int32_t n_dims,
-                                          const int64_t *shape, struct hb_error *err)
-{
+const struct hb_st_tensor *hb_golden_need(const struct hb_golden_problem *p, const char *name,
+                                          int32_t n_dims, const int64_t *shape,
+                                          struct hb_error *err) {
     const struct hb_st_tensor *t = hb_st_find(&p->file, name);
     if (t == NULL) {
         (void)hb_fail_text(err, HB_ERR_PARSE, "%s: the file has no tensor '%s'", p->name, name);
         return NULL;
     }
     if (t->dtype != HB_ST_F64 && t->dtype != HB_ST_F32 && t->dtype != HB_ST_BF16) {
-        (void)hb_fail_text(err, HB_ERR_PARSE, "%s: tensor '%s' is not F64, F32 or BF16", p->name, name);
+        (void)hb_fail_text(err, HB_ERR_PARSE, "%s: tensor '%s' is not F64, F32 or BF16", p->name,
+                           name);
         return NULL;
     }
     if (t->n_dims != n_dims) {
-        (void)hb_fail_text(err, HB_ERR_PARSE, "%s: tensor '%s' has %d dimensions, %d are needed", p->name, name,
-                           t->n_dims, n_dims);
+        (void)hb_fail_text(err, HB_ERR_PARSE, "%s: tensor '%s' has %d dimensions, %d are needed",
+                           p->name, name, t->n_dims, n_dims);
         return NULL;
     }
     for (int32_t d = 0; d < n_dims; d++) {
         if (t->shape[d] != shape[d]) {
-            (void)hb_fail_text(err, HB_ERR_PARSE, "%s: dimension %d of tensor '%s' is %lld, the config says %lld",
+            (void)hb_fail_text(err, HB_ERR_PARSE,
+                               "%s: dimension %d of tensor '%s' is %lld, the config says %lld",
                                p->name, d, name, (long long)t->shape[d], (long long)shape[d]);
             return NULL;
         }
@@ -291,26 +301,26 @@ const struct hb_st_tensor *hb_golden_need(const struct hb_golden_problem *p, con
 }
 
 /* Every tensor that the manifest lists is in the file with that shape. */
-static int32_t check_tensors(const cJSON *list, const struct hb_golden_problem *p, struct hb_error *err)
-{
+static int32_t check_tensors(const cJSON *list, const struct hb_golden_problem *p,
+                             struct hb_error *err) {
     const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, list)
-    {
+    cJSON_ArrayForEach(item, list) {
         int64_t shape[HB_ST_MAX_DIMS] = {0};
         const cJSON *dims = cJSON_GetObjectItemCaseSensitive(item, "shape");
         const int32_t n = cJSON_IsArray(dims) ? cJSON_GetArraySize(dims) : -1;
         int32_t d = 0;
         const cJSON *dim = NULL;
-        cJSON_ArrayForEach(dim, dims)
-        {
+        cJSON_ArrayForEach(dim, dims) {
             if (n > HB_ST_MAX_DIMS || whole_number(dim, INT32_MAX) == 0) {
-                return hb_fail_text(err, HB_ERR_PARSE, "%s: the manifest's shape of '%.60s' is not valid", p->name,
+                return hb_fail_text(err, HB_ERR_PARSE,
+                                    "%s: the manifest's shape of '%.60s' is not valid", p->name,
                                     item->string);
             }
             shape[d++] = (int64_t)dim->valuedouble;
         }
         if (n < 0) {
-            return hb_fail_text(err, HB_ERR_PARSE, "%s: the manifest gives no shape of '%.60s'", p->name, item->string);
+            return hb_fail_text(err, HB_ERR_PARSE, "%s: the manifest gives no shape of '%.60s'",
+                                p->name, item->string);
         }
         if (hb_golden_need(p, item->string, n, shape, err) == NULL) {
             return HB_ERR_PARSE;
@@ -319,16 +329,14 @@ static int32_t check_tensors(const cJSON *list, const struct hb_golden_problem *
     return HB_OK;
 }
 
-int32_t hb_golden_problem_count(const cJSON *entry)
-{
+int32_t hb_golden_problem_count(const cJSON *entry) {
     const cJSON *config = cJSON_GetObjectItemCaseSensitive(entry, "config");
     const cJSON *rows = cJSON_GetObjectItemCaseSensitive(config, "rows");
     return strcmp(text_of(entry, "op"), "gated_rms_norm") == 0 ? cJSON_GetArraySize(rows) : 1;
 }
 
-static int32_t import_into(const char *dir, const cJSON *entry, int32_t row, struct hb_golden_problem *p,
-                           struct hb_error *err)
-{
+static int32_t import_into(const char *dir, const cJSON *entry, int32_t row,
+                           struct hb_golden_problem *p, struct hb_error *err) {
     char path[PATH_CAP];
     const int rows = hb_golden_problem_count(entry) > 1;
     (void)snprintf(path, sizeof path, "%s/%s", dir, text_of(entry, "file"));
@@ -340,20 +348,21 @@ static int32_t import_into(const char *dir, const cJSON *entry, int32_t row, str
     struct hb_error inner = {.struct_size = sizeof inner};
     int32_t status = hb_st_read(path, &p->file, &inner);
     if (status != HB_OK) { /* parse errors do not name the file themselves */
-        return status == HB_ERR_PARSE ? hb_fail_text(err, status, "%.80s: %.160s", text_of(entry, "file"), inner.text)
-                                      : hb_fail_text(err, status, "%.250s", inner.text);
+        return status == HB_ERR_PARSE
+                   ? hb_fail_text(err, status, "%.80s: %.160s", text_of(entry, "file"), inner.text)
+                   : hb_fail_text(err, status, "%.250s", inner.text);
     }
     status = check_tensors(cJSON_GetObjectItemCaseSensitive(entry, "tensors"), p, err);
     if (status == HB_OK) {
-        const struct hb_golden_source source = {cJSON_GetObjectItemCaseSensitive(entry, "config"), entry, row, err};
+        const struct hb_golden_source source = {cJSON_GetObjectItemCaseSensitive(entry, "config"),
+                                                entry, row, err};
         status = find_op(text_of(entry, "op"))->load(&source, p);
     }
     return status;
 }
 
-int32_t hb_golden_import(const char *dir, const cJSON *entry, int32_t row, struct hb_golden_problem *p,
-                         struct hb_error *err)
-{
+int32_t hb_golden_import(const char *dir, const cJSON *entry, int32_t row,
+                         struct hb_golden_problem *p, struct hb_error *err) {
     memset(p, 0, sizeof *p);
     const int32_t status = import_into(dir, entry, row, p, err);
     if (status != HB_OK) {

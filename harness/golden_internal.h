@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Parts of the golden check: the imported case, its schedules, its plain float64 result, and one run. */
+ * Parts of the golden check: the imported case, its schedules, its plain float64 result, and one
+ * run. */
 #ifndef HB_HARNESS_GOLDEN_INTERNAL_H
 #define HB_HARNESS_GOLDEN_INTERNAL_H
 
@@ -11,7 +12,8 @@
 
 enum { HB_GOLDEN_MAX_OWNED = 32, HB_GOLDEN_BASE = 5 };
 
-/* A stored state: rows of the stored tensors (null: not stored), of sequence seq after its first `after` tokens. */
+/* A stored state: rows of the stored tensors (null: not stored), of sequence seq after its first
+ * `after` tokens. */
 struct hb_golden_state {
     int32_t seq, after;
     const struct hb_st_tensor *ssm, *conv;
@@ -21,17 +23,21 @@ struct hb_golden_state {
 /* A golden case as one Mamba2 layer. All arrays are owned through `owned`. */
 struct hb_golden_problem {
     char name[64];
-    struct hb_config config; /* sizes and variants; types, kernel form and limits are set for each run */
+    struct hb_config
+        config; /* sizes and variants; types, kernel form and limits are set for each run */
     struct hb_layer_params params;
-    double *a; /* [H], A in float64 (params.a is its rounding) */
+    double *a;                /* [H], A in float64 (params.a is its rounding) */
     double eps, dt_lo, dt_hi; /* as the producer has them; config holds their roundings */
     int32_t dim, d_inner;
-    /* sequences: tokens first[s] .. first[s] + len[s] - 1; segments seg_first[s] .. seg_first[s+1] - 1 of seg_len */
+    /* sequences: tokens first[s] .. first[s] + len[s] - 1; segments seg_first[s] .. seg_first[s+1]
+     * - 1 of seg_len */
     int32_t n_seq, n_tokens, max_seq_len;
-    int32_t base; /* tokens that a request has before its first one here: 0, or HB_GOLDEN_BASE with initial states */
+    int32_t base; /* tokens that a request has before its first one here: 0, or HB_GOLDEN_BASE with
+                     initial states */
     int32_t *first, *len, *seg_first, *seg_len;
     double *z, *xbc, *dt; /* layer inputs [T, d_inner], [T, dim], [T, H] in float64 */
-    double *xbc_mag;      /* [T, dim] sums of absolute terms of the projection, null where xbc is an input itself */
+    double *xbc_mag;      /* [T, dim] sums of absolute terms of the projection, null where xbc is an
+                             input itself */
     float *init_conv, *init_ssm; /* [n_seq, dim, W], [n_seq, H, P, N], both or none */
     /* expected */
     const struct hb_st_tensor *y, *y_whole; /* y_whole null: y holds for every schedule */
@@ -50,17 +56,19 @@ struct hb_golden_problem {
 /* Manifest of o->dir, strictly checked; cJSON tree owned by the caller. */
 int32_t hb_golden_manifest(const char *dir, cJSON **manifest, struct hb_error *err);
 /* Reads a whole text file (NUL-terminated, owned by the caller). */
-int32_t hb_golden_read_text(const char *path, size_t limit, char **text, size_t *len, struct hb_error *err);
+int32_t hb_golden_read_text(const char *path, size_t limit, char **text, size_t *len,
+                            struct hb_error *err);
 /* 1: can be imported; 0: a known operation of a mixer that is not built; -1: unknown. */
 int32_t hb_golden_op_known(const char *op);
 /* Number of problems in a manifest entry (rows of gated_rms_norm, else 1). */
 int32_t hb_golden_problem_count(const cJSON *entry);
 /* Imports problem `row` of a manifest entry. HB_ERR_IO, HB_ERR_PARSE, HB_ERR_MEMORY. */
-int32_t hb_golden_import(const char *dir, const cJSON *entry, int32_t row, struct hb_golden_problem *p,
-                         struct hb_error *err);
+int32_t hb_golden_import(const char *dir, const cJSON *entry, int32_t row,
+                         struct hb_golden_problem *p, struct hb_error *err);
 void hb_golden_problem_free(struct hb_golden_problem *p);
 
-/* Importers by operation (golden_ops.c): p->file is open, p->name set. */
+/* Importers by operation (golden_layer.c, golden_scan.c, golden_ops.c): p->file is open, p->name
+ * set. */
 struct hb_golden_source {
     const cJSON *config, *entry;
     int32_t row;
@@ -74,11 +82,15 @@ int32_t hb_golden_load_norm(const struct hb_golden_source *s, struct hb_golden_p
 void *hb_golden_own(struct hb_golden_problem *p, int64_t count, size_t size, struct hb_error *err);
 /* config.sequences: lists of segment lengths, or plain lengths. */
 int32_t hb_golden_sequences(const cJSON *list, struct hb_golden_problem *p, struct hb_error *err);
-/* The tensor, checked against a shape ("name", n_dims, dims..) and a floating type; null and err filled otherwise. */
-const struct hb_st_tensor *hb_golden_need(const struct hb_golden_problem *p, const char *name, int32_t n_dims,
-                                          const int64_t *shape, struct hb_error *err);
-/* Integer config.names[0] or names[1].. (null ends); HB_ERR_PARSE when absent or outside 1..limit. */
-int32_t hb_golden_size(const cJSON *config, const char *const *names, int32_t limit, int32_t *out, struct hb_error *err);
+/* The tensor, checked against a shape ("name", n_dims, dims..) and a floating type; null and err
+ * filled otherwise. */
+const struct hb_st_tensor *hb_golden_need(const struct hb_golden_problem *p, const char *name,
+                                          int32_t n_dims, const int64_t *shape,
+                                          struct hb_error *err);
+/* Integer config.names[0] or names[1].. (null ends); HB_ERR_PARSE when absent or outside 1..limit.
+ */
+int32_t hb_golden_size(const cJSON *config, const char *const *names, int32_t limit, int32_t *out,
+                       struct hb_error *err);
 
 /* A schedule: forwards over rows. decode rows stand behind the others. */
 struct hb_golden_row {
@@ -92,7 +104,8 @@ struct hb_golden_schedule {
     struct hb_golden_forward *forward;
     struct hb_golden_row *row;
     int32_t n_forwards, n_rows, chunk_size;
-    int32_t *order; /* [n_seq] permutation: sequence s is request order[s] and takes live slot order[n_seq-1-s] */
+    int32_t *order; /* [n_seq] permutation: sequence s is request order[s] and takes live slot
+                       order[n_seq-1-s] */
     char name[32];
 };
 enum hb_golden_schedule_kind { HB_GOLDEN_WHOLE, HB_GOLDEN_SEGMENTS, HB_GOLDEN_RANDOM };
@@ -100,16 +113,18 @@ int32_t hb_golden_schedule_make(const struct hb_golden_problem *p, int32_t kind,
                                 struct hb_golden_schedule *s, struct hb_error *err);
 void hb_golden_schedule_free(struct hb_golden_schedule *s);
 
-/* Plain float64 recurrence on p->z, xbc, dt. h [H, P, N] advances by token t of sequence seq; out [d_inner]. scratch
- * [dim]. path chooses the dt clamp. */
-void hb_golden_ref_token(const struct hb_golden_problem *p, int32_t seq, int32_t t, int32_t path, double *h,
-                         double *scratch, double *out);
+/* Plain float64 recurrence on p->z, xbc, dt. h [H, P, N] advances by token t of sequence seq; out
+ * [d_inner]. scratch [dim]. path chooses the dt clamp. */
+void hb_golden_ref_token(const struct hb_golden_problem *p, int32_t seq, int32_t t, int32_t path,
+                         double *h, double *scratch, double *out);
 /* Conv input of channel c at position pos of sequence seq (negative: initial state or 0). */
 double hb_golden_ref_input(const struct hb_golden_problem *p, int32_t seq, int32_t pos, int32_t c);
 
-/* Runs a schedule; result->name, schedule, form and act_dtype are set by the caller. stored: compare with stored values. */
-int32_t hb_golden_run(const struct hb_adapter *backend, const struct hb_caps *caps, const struct hb_golden_problem *p,
-                      const struct hb_golden_schedule *s, const struct hb_golden_options *o, int32_t kind,
+/* Runs a schedule; result->name, schedule, form and act_dtype are set by the caller. stored:
+ * compare with stored values. */
+int32_t hb_golden_run(const struct hb_adapter *backend, const struct hb_caps *caps,
+                      const struct hb_golden_problem *p, const struct hb_golden_schedule *s,
+                      const struct hb_golden_options *o, int32_t kind,
                       struct hb_golden_case_result *result, struct hb_error *err);
 
 #endif

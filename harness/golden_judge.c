@@ -8,11 +8,10 @@
 #include <stdio.h>
 
 static const char *const tensor_name[HB_N_GOLDEN_TENSORS] = {"y", "ssm_state", "conv_state"};
-static const char *const check_name[HB_N_GOLDEN_CHECKS] = {"(a) reference against stored", "(b) backend against oracle",
-                                                           "(c) backend against stored"};
+static const char *const check_name[HB_N_GOLDEN_CHECKS] = {
+    "(a) reference against stored", "(b) backend against oracle", "(c) backend against stored"};
 
-double hb_golden_ulp(int32_t dtype, double x)
-{
+double hb_golden_ulp(int32_t dtype, double x) {
     const int digits = dtype == HB_BF16 ? 8 : FLT_MANT_DIG;
     int exponent = 0;
     (void)frexp(x, &exponent); /* |x| = m 2^exponent with m in [1/2, 1) */
@@ -22,8 +21,7 @@ double hb_golden_ulp(int32_t dtype, double x)
     return ldexp(1.0, exponent - digits);
 }
 
-void hb_golden_judge_fail(struct hb_golden_judge *j, const char *format, ...)
-{
+void hb_golden_judge_fail(struct hb_golden_judge *j, const char *format, ...) {
     if (j->failed) {
         return;
     }
@@ -34,12 +32,13 @@ void hb_golden_judge_fail(struct hb_golden_judge *j, const char *format, ...)
     va_end(args);
 }
 
-void hb_golden_judge_element(struct hb_golden_judge *j, const struct hb_golden_place *at, double got, double want,
-                             double bound)
-{
+void hb_golden_judge_element(struct hb_golden_judge *j, const struct hb_golden_place *at,
+                             double got, double want, double bound) {
     const struct hb_golden_options *o = j->o;
-    if (o->tamper_tensor == at->tensor && o->tamper_check == at->check && o->tamper_index == at->index) {
-        const double move = o->tamper_bounds * (bound > 0.0 ? bound : hb_golden_ulp(j->act_dtype, want));
+    if (o->tamper_tensor == at->tensor && o->tamper_check == at->check &&
+        o->tamper_index == at->index) {
+        const double move =
+            o->tamper_bounds * (bound > 0.0 ? bound : hb_golden_ulp(j->act_dtype, want));
         got += at->check == HB_GOLDEN_B ? move : 0.0;
         want += at->check == HB_GOLDEN_B ? 0.0 : move;
     }
@@ -52,8 +51,9 @@ void hb_golden_judge_element(struct hb_golden_judge *j, const struct hb_golden_p
     *most = share > *most ? share : *most;
     j->result->compared[at->tensor] += at->check == HB_GOLDEN_C;
     if (!(error <= bound)) {
-        hb_golden_judge_fail(j, "%s, %s: sequence %d, token %d, channel %d: got %.9g, want %.9g, bound %.3g",
-                             tensor_name[at->tensor], check_name[at->check], at->seq, at->token, at->channel, got, want,
-                             bound);
+        hb_golden_judge_fail(
+            j, "%s, %s: sequence %d, token %d, channel %d: got %.9g, want %.9g, bound %.3g",
+            tensor_name[at->tensor], check_name[at->check], at->seq, at->token, at->channel, got,
+            want, bound);
     }
 }

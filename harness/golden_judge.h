@@ -20,10 +20,11 @@ struct hb_golden_place {
 };
 
 /* |got - want| <= bound, NaN never is. */
-void hb_golden_judge_element(struct hb_golden_judge *j, const struct hb_golden_place *at, double got, double want,
-                             double bound);
+void hb_golden_judge_element(struct hb_golden_judge *j, const struct hb_golden_place *at,
+                             double got, double want, double bound);
 /* Any other failure of the run. The first failure stays. */
-void hb_golden_judge_fail(struct hb_golden_judge *j, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void hb_golden_judge_fail(struct hb_golden_judge *j, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Distance from |x| to the next number of the type. */
 double hb_golden_ulp(int32_t dtype, double x);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Golden cases that are whole Mamba2 layers: the projections are done here in extended precision, and the layer's
- * inputs are their results (ops-mamba2.md section 2: rows of in_proj are z | xBC | dt). */
+ * Golden cases that are whole Mamba2 layers: the projections are done here in extended precision,
+ * and the layer's inputs are their results (ops-mamba2.md section 2: rows of in_proj are z | xBC |
+ * dt). */
 #include <math.h>
 #include <string.h>
 
@@ -11,9 +12,9 @@ enum { SIZE_LIMIT = 1024, CHUNK_LIMIT = 4096 };
 
 /* What the configuration does not say: the habits of a producer. */
 struct family {
-    const char *prefix; /* of producer.function */
-    int32_t norm_whole; /* the norm runs over all channels, whatever the groups */
-    int32_t min_only;   /* dt is clamped from below by time_step_min */
+    const char *prefix;    /* of producer.function */
+    int32_t norm_whole;    /* the norm runs over all channels, whatever the groups */
+    int32_t min_only;      /* dt is clamped from below by time_step_min */
     int32_t optional_norm; /* norm and its order are in the configuration */
 };
 static const struct family families[] = {
@@ -23,8 +24,7 @@ static const struct family families[] = {
     {"models.falcon_h1.", 0, 0, 1},
 };
 
-static const struct family *find_family(const cJSON *entry)
-{
+static const struct family *find_family(const cJSON *entry) {
     const cJSON *producer = cJSON_GetObjectItemCaseSensitive(entry, "producer");
     const cJSON *function = cJSON_GetObjectItemCaseSensitive(producer, "function");
     for (size_t i = 0; i < sizeof families / sizeof families[0] && cJSON_IsString(function); i++) {
@@ -35,14 +35,16 @@ static const struct family *find_family(const cJSON *entry)
     return NULL;
 }
 
-static int32_t load_shape(const struct hb_golden_source *s, struct hb_golden_problem *p, int32_t *hidden)
-{
-    static const char *const keys[7][4] = {
-        {"num_heads", "mamba_num_heads", "mamba_n_heads", NULL}, {"head_dim", "mamba_head_dim", "mamba_d_head", NULL},
-        {"state_size", "ssm_state_size", "mamba_d_state", NULL}, {"n_groups", "mamba_n_groups", NULL, NULL},
-        {"conv_kernel", "mamba_d_conv", NULL, NULL},             {"chunk_size", "mamba_chunk_size", NULL, NULL},
-        {"hidden_size", NULL, NULL, NULL}};
-    static const int32_t limit[7] = {SIZE_LIMIT, SIZE_LIMIT, SIZE_LIMIT, SIZE_LIMIT,
+static int32_t load_shape(const struct hb_golden_source *s, struct hb_golden_problem *p,
+                          int32_t *hidden) {
+    static const char *const keys[7][4] = {{"num_heads", "mamba_num_heads", "mamba_n_heads", NULL},
+                                           {"head_dim", "mamba_head_dim", "mamba_d_head", NULL},
+                                           {"state_size", "ssm_state_size", "mamba_d_state", NULL},
+                                           {"n_groups", "mamba_n_groups", NULL, NULL},
+                                           {"conv_kernel", "mamba_d_conv", NULL, NULL},
+                                           {"chunk_size", "mamba_chunk_size", NULL, NULL},
+                                           {"hidden_size", NULL, NULL, NULL}};
+    static const int32_t limit[7] = {SIZE_LIMIT,        SIZE_LIMIT,  SIZE_LIMIT, SIZE_LIMIT,
                                      HB_MAX_CONV_WIDTH, CHUNK_LIMIT, SIZE_LIMIT};
     int32_t size[7];
     for (int i = 0; i < 7; i++) {
@@ -54,15 +56,13 @@ static int32_t load_shape(const struct hb_golden_source *s, struct hb_golden_pro
     return hb_golden_shape(p, size, s->err);
 }
 
-static const cJSON *either(const cJSON *config, const char *first, const char *second)
-{
+static const cJSON *either(const cJSON *config, const char *first, const char *second) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(config, first);
     return item != NULL ? item : cJSON_GetObjectItemCaseSensitive(config, second);
 }
 
 /* A finite number, or the string "inf". */
-static int32_t read_limit(const cJSON *item, double *out)
-{
+static int32_t read_limit(const cJSON *item, double *out) {
     if (cJSON_IsString(item) && strcmp(item->valuestring, "inf") == 0) {
         *out = (double)INFINITY;
         return HB_OK;
@@ -75,8 +75,8 @@ static int32_t read_limit(const cJSON *item, double *out)
 }
 
 /* The producers clamp dt in prefill only. */
-static int32_t load_clamp(const struct hb_golden_source *s, const struct family *f, struct hb_golden_problem *p)
-{
+static int32_t load_clamp(const struct hb_golden_source *s, const struct family *f,
+                          struct hb_golden_problem *p) {
     const cJSON *limits = cJSON_GetObjectItemCaseSensitive(s->config, "time_step_limit");
     int32_t bad = 0;
     p->dt_hi = (double)INFINITY;
@@ -87,7 +87,8 @@ static int32_t load_clamp(const struct hb_golden_source *s, const struct family 
         bad |= read_limit(cJSON_GetArrayItem(limits, 1), &p->dt_hi);
     }
     if (bad || p->dt_lo > p->dt_hi) {
-        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: the time step limits of the config are absent or out of order",
+        return hb_fail_text(s->err, HB_ERR_PARSE,
+                            "%s: the time step limits of the config are absent or out of order",
                             p->name);
     }
     p->config.dt_lo = (float)p->dt_lo;
@@ -97,19 +98,21 @@ static int32_t load_clamp(const struct hb_golden_source *s, const struct family 
     return HB_OK;
 }
 
-static int32_t load_variant(const struct hb_golden_source *s, const struct family *f, struct hb_golden_problem *p)
-{
+static int32_t load_variant(const struct hb_golden_source *s, const struct family *f,
+                            struct hb_golden_problem *p) {
     const cJSON *act = either(s->config, "hidden_act", "mamba_hidden_act");
     const cJSON *eps = either(s->config, "layer_norm_epsilon", "rms_norm_eps");
     if (!cJSON_IsString(act) || strcmp(act->valuestring, "silu") != 0) {
-        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: hidden_act of the config is not silu", p->name);
+        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: hidden_act of the config is not silu",
+                            p->name);
     }
     if (!cJSON_IsNumber(eps) || !(eps->valuedouble > 0.0)) {
-        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: the norm epsilon of the config is not positive", p->name);
+        return hb_fail_text(s->err, HB_ERR_PARSE,
+                            "%s: the norm epsilon of the config is not positive", p->name);
     }
     if (p->d_inner % p->config.n_groups != 0) {
-        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: %d channels are not divisible by %d groups", p->name, p->d_inner,
-                            p->config.n_groups);
+        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: %d channels are not divisible by %d groups",
+                            p->name, p->d_inner, p->config.n_groups);
     }
     p->eps = eps->valuedouble;
     p->config.norm_eps = (float)p->eps;
@@ -125,8 +128,7 @@ static int32_t load_variant(const struct hb_golden_source *s, const struct famil
     return load_clamp(s, f, p);
 }
 
-static int32_t load_params(const struct hb_golden_source *s, struct hb_golden_problem *p)
-{
+static int32_t load_params(const struct hb_golden_source *s, struct hb_golden_problem *p) {
     const int64_t heads[1] = {p->config.n_heads};
     const int64_t inner[1] = {p->d_inner};
     const int64_t conv[3] = {p->dim, 1, p->config.conv_width};
@@ -135,14 +137,16 @@ static int32_t load_params(const struct hb_golden_source *s, struct hb_golden_pr
     float *a = hb_golden_own(p, heads[0], sizeof *a, s->err);
     p->a = hb_golden_own(p, heads[0], sizeof *p->a, s->err);
     p->params.conv_weight = hb_golden_floats(p, "param.conv1d.weight", 3, conv, s->err);
-    p->params.conv_bias = has_bias ? hb_golden_floats(p, "param.conv1d.bias", 1, conv, s->err) : NULL;
+    p->params.conv_bias =
+        has_bias ? hb_golden_floats(p, "param.conv1d.bias", 1, conv, s->err) : NULL;
     p->params.dt_bias = hb_golden_floats(p, "param.dt_bias", 1, heads, s->err);
     p->params.d = hb_golden_floats(p, "param.D", 1, heads, s->err);
     const int has_norm = p->config.gate_norm != HB_GATE_ONLY;
-    p->params.norm_weight = has_norm ? hb_golden_floats(p, "param.norm.weight", 1, inner, s->err) : NULL;
-    if (a_log == NULL || a == NULL || p->a == NULL || p->params.conv_weight == NULL || p->params.dt_bias == NULL ||
-        p->params.d == NULL || (has_bias && p->params.conv_bias == NULL) ||
-        (has_norm && p->params.norm_weight == NULL)) {
+    p->params.norm_weight =
+        has_norm ? hb_golden_floats(p, "param.norm.weight", 1, inner, s->err) : NULL;
+    if (a_log == NULL || a == NULL || p->a == NULL || p->params.conv_weight == NULL ||
+        p->params.dt_bias == NULL || p->params.d == NULL ||
+        (has_bias && p->params.conv_bias == NULL) || (has_norm && p->params.norm_weight == NULL)) {
         return HB_ERR_PARSE;
     }
     for (int32_t h = 0; h < p->config.n_heads; h++) {
@@ -159,8 +163,8 @@ struct projection {
     double in_scale;
     int32_t hidden;
 };
-static void project(const struct projection *j, int64_t token, int32_t row, double *value, double *mag)
-{
+static void project(const struct projection *j, int64_t token, int32_t row, double *value,
+                    double *mag) {
     const float *x = j->x + token * j->hidden;
     const float *w = j->w + (int64_t)row * j->hidden;
     long double sum = j->bias != NULL ? (long double)j->bias[row] : 0.0L;
@@ -175,8 +179,8 @@ static void project(const struct projection *j, int64_t token, int32_t row, doub
     *mag = (double)(absolute * fabsl(scale));
 }
 
-static int32_t project_inputs(struct hb_golden_problem *p, const struct projection *j, struct hb_error *err)
-{
+static int32_t project_inputs(struct hb_golden_problem *p, const struct projection *j,
+                              struct hb_error *err) {
     const int32_t heads = p->config.n_heads;
     p->xbc_mag = hb_golden_own(p, (int64_t)p->n_tokens * p->dim, sizeof *p->xbc_mag, err);
     if (p->xbc_mag == NULL || hb_golden_inputs(p, err) != HB_OK) {
@@ -197,8 +201,8 @@ static int32_t project_inputs(struct hb_golden_problem *p, const struct projecti
     return HB_OK;
 }
 
-static int32_t load_projection(const struct hb_golden_source *s, struct hb_golden_problem *p, int32_t hidden)
-{
+static int32_t load_projection(const struct hb_golden_source *s, struct hb_golden_problem *p,
+                               int32_t hidden) {
     const int32_t rows = p->d_inner + p->dim + p->config.n_heads;
     const int64_t x[2] = {p->n_tokens, hidden};
     const int64_t w[2] = {rows, hidden};
@@ -208,22 +212,23 @@ static int32_t load_projection(const struct hb_golden_source *s, struct hb_golde
     const int has_scale = hb_st_find(&p->file, "param.mup_vector") != NULL;
     struct projection j = {.hidden = hidden, .in_scale = 1.0};
     if (multiplier != NULL && !cJSON_IsNumber(multiplier)) {
-        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: ssm_in_multiplier of the config is not a number", p->name);
+        return hb_fail_text(s->err, HB_ERR_PARSE,
+                            "%s: ssm_in_multiplier of the config is not a number", p->name);
     }
     j.in_scale = multiplier != NULL ? multiplier->valuedouble : 1.0;
     j.x = hb_golden_floats(p, "in.hidden_states", 2, x, s->err);
     j.w = hb_golden_floats(p, "param.in_proj.weight", 2, w, s->err);
     j.bias = has_bias ? hb_golden_floats(p, "param.in_proj.bias", 1, w, s->err) : NULL;
     j.scale = has_scale ? hb_golden_floats(p, "param.mup_vector", 3, scale, s->err) : NULL;
-    if (j.x == NULL || j.w == NULL || (has_bias && j.bias == NULL) || (has_scale && j.scale == NULL)) {
+    if (j.x == NULL || j.w == NULL || (has_bias && j.bias == NULL) ||
+        (has_scale && j.scale == NULL)) {
         return HB_ERR_PARSE;
     }
     return project_inputs(p, &j, s->err);
 }
 
-static double *doubles(struct hb_golden_problem *p, const char *name, int32_t n_dims, const int64_t *shape,
-                       struct hb_error *err)
-{
+static double *doubles(struct hb_golden_problem *p, const char *name, int32_t n_dims,
+                       const int64_t *shape, struct hb_error *err) {
     const struct hb_st_tensor *t = hb_golden_need(p, name, n_dims, shape, err);
     double *out = t != NULL ? hb_golden_own(p, t->n, sizeof *out, err) : NULL;
     for (int64_t i = 0; out != NULL && i < t->n; i++) {
@@ -232,8 +237,8 @@ static double *doubles(struct hb_golden_problem *p, const char *name, int32_t n_
     return out;
 }
 
-static int32_t load_output(const struct hb_golden_source *s, struct hb_golden_problem *p, int32_t hidden)
-{
+static int32_t load_output(const struct hb_golden_source *s, struct hb_golden_problem *p,
+                           int32_t hidden) {
     const int64_t y[2] = {p->n_tokens, hidden};
     const int64_t w[2] = {hidden, p->d_inner};
     const int has_bias = hb_st_find(&p->file, "param.out_proj.bias") != NULL;
@@ -251,8 +256,7 @@ static int32_t load_output(const struct hb_golden_source *s, struct hb_golden_pr
 }
 
 /* states[i] = {index, sequence, after_token, ..}. */
-static int32_t load_states(const struct hb_golden_source *s, struct hb_golden_problem *p)
-{
+static int32_t load_states(const struct hb_golden_source *s, struct hb_golden_problem *p) {
     static const char *const field[3] = {"index", "sequence", "after_token"};
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(s->entry, "states");
     const int32_t n = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0;
@@ -265,39 +269,41 @@ static int32_t load_states(const struct hb_golden_source *s, struct hb_golden_pr
         return HB_ERR_PARSE;
     }
     const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, list)
-    {
+    cJSON_ArrayForEach(item, list) {
         double v[3] = {-1.0, -1.0, -1.0};
         for (int k = 0; k < 3; k++) {
             const cJSON *number = cJSON_GetObjectItemCaseSensitive(item, field[k]);
-            v[k] = cJSON_IsNumber(number) && floor(number->valuedouble) == number->valuedouble ? number->valuedouble
-                                                                                               : -1.0;
+            v[k] = cJSON_IsNumber(number) && floor(number->valuedouble) == number->valuedouble
+                       ? number->valuedouble
+                       : -1.0;
         }
         if (!(v[0] >= 0.0 && v[0] < n && v[1] >= 0.0 && v[1] < p->n_seq) ||
             !(v[2] >= 1.0 && v[2] <= p->len[(int32_t)v[1]])) {
-            return hb_fail_text(s->err, HB_ERR_PARSE, "%s: states[%d] names index %g, sequence %g, token %g", p->name,
+            return hb_fail_text(s->err, HB_ERR_PARSE,
+                                "%s: states[%d] names index %g, sequence %g, token %g", p->name,
                                 p->n_states, v[0], v[1], v[2]);
         }
-        p->state[p->n_states++] = (struct hb_golden_state){(int32_t)v[1], (int32_t)v[2], ssm_state, conv_state,
-                                                           (int64_t)v[0], (int64_t)v[0]};
+        p->state[p->n_states++] = (struct hb_golden_state){
+            (int32_t)v[1], (int32_t)v[2], ssm_state, conv_state, (int64_t)v[0], (int64_t)v[0]};
     }
     p->conv_columns = p->config.conv_width;
     p->conv_channels = p->dim;
     return HB_OK;
 }
 
-int32_t hb_golden_load_layer(const struct hb_golden_source *s, struct hb_golden_problem *p)
-{
+int32_t hb_golden_load_layer(const struct hb_golden_source *s, struct hb_golden_problem *p) {
     const struct family *f = find_family(s->entry);
     int32_t hidden = 0;
     if (f == NULL) {
-        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: the producer is none of the known layers", p->name);
+        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: the producer is none of the known layers",
+                            p->name);
     }
     int32_t status = load_shape(s, p, &hidden);
     status = status != HB_OK ? status : load_variant(s, f, p);
     status = status != HB_OK
                  ? status
-                 : hb_golden_sequences(cJSON_GetObjectItemCaseSensitive(s->config, "sequences"), p, s->err);
+                 : hb_golden_sequences(cJSON_GetObjectItemCaseSensitive(s->config, "sequences"), p,
+                                       s->err);
     status = status != HB_OK ? status : load_params(s, p);
     status = status != HB_OK ? status : load_projection(s, p, hidden);
     status = status != HB_OK ? status : load_output(s, p, hidden);

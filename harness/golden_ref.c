@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Result O of the golden check: the mixer of ops-mamba2.md sections 1 to 3 in float64, token by token, on float64 layer
- * inputs. Written from the definition and kept apart from the oracle, whose inputs are the rounded values. */
+ * Result O of the golden check: the mixer of ops-mamba2.md sections 1 to 3 in float64, token by
+ * token, on float64 layer inputs. Written from the definition and kept apart from the oracle, whose
+ * inputs are the rounded values. */
 #include <math.h>
 #include <string.h>
 
 #include "harness/golden_internal.h"
 
-static double silu(double x)
-{
+static double silu(double x) {
     return x / (1.0 + exp(-x));
 }
 
-double hb_golden_ref_input(const struct hb_golden_problem *p, int32_t seq, int32_t pos, int32_t c)
-{
+double hb_golden_ref_input(const struct hb_golden_problem *p, int32_t seq, int32_t pos, int32_t c) {
     const int32_t w = p->config.conv_width - 1;
     if (pos >= 0) {
         return p->xbc[((int64_t)p->first[seq] + pos) * p->dim + c];
@@ -23,20 +22,21 @@ double hb_golden_ref_input(const struct hb_golden_problem *p, int32_t seq, int32
     return (double)p->init_conv[((int64_t)seq * p->dim + c) * w + w + pos];
 }
 
-static double conv(const struct hb_golden_problem *p, int32_t seq, int32_t t, int32_t c)
-{
+static double conv(const struct hb_golden_problem *p, int32_t seq, int32_t t, int32_t c) {
     const int32_t k = p->config.conv_width;
     double acc = p->params.conv_bias != NULL ? (double)p->params.conv_bias[c] : 0.0;
     for (int32_t j = 0; j < k; j++) {
-        acc += (double)p->params.conv_weight[(int64_t)c * k + j] * hb_golden_ref_input(p, seq, t - (k - 1) + j, c);
+        acc += (double)p->params.conv_weight[(int64_t)c * k + j] *
+               hb_golden_ref_input(p, seq, t - (k - 1) + j, c);
     }
     return p->config.conv_act == HB_CONV_SILU ? silu(acc) : acc;
 }
 
 /* Section 2.1; the threshold 20 is that of the producers. */
-static double step_size(const struct hb_golden_problem *p, int64_t token, int32_t head, int32_t path)
-{
-    const int32_t clamp = path == HB_PATH_DECODE ? p->config.dt_clamp_decode : p->config.dt_clamp_prefill;
+static double step_size(const struct hb_golden_problem *p, int64_t token, int32_t head,
+                        int32_t path) {
+    const int32_t clamp =
+        path == HB_PATH_DECODE ? p->config.dt_clamp_decode : p->config.dt_clamp_prefill;
     double a = p->dt[token * p->config.n_heads + head];
     a += p->params.dt_bias != NULL ? (double)p->params.dt_bias[head] : 0.0;
     double dt = a;
@@ -50,8 +50,8 @@ static double step_size(const struct hb_golden_problem *p, int64_t token, int32_
 }
 
 /* Section 3 for one head; c is the token's conv output. */
-static void scan_head(const struct hb_golden_problem *p, int32_t head, double dt, const double *c, double *h, double *y)
-{
+static void scan_head(const struct hb_golden_problem *p, int32_t head, double dt, const double *c,
+                      double *h, double *y) {
     const int32_t n_state = p->config.state_size;
     const int32_t group = head / (p->config.n_heads / p->config.n_groups);
     const double *b_in = c + p->d_inner + (int64_t)group * n_state;
@@ -71,11 +71,11 @@ static void scan_head(const struct hb_golden_problem *p, int32_t head, double dt
 }
 
 /* Section 2.2: out holds y and becomes the result. */
-static void gate_and_norm(const struct hb_golden_problem *p, const double *z, double *out)
-{
+static void gate_and_norm(const struct hb_golden_problem *p, const double *z, double *out) {
     const int32_t kind = p->config.gate_norm;
     const int gate_first = kind == HB_GATE_NORM_AFTER || kind == HB_GATE_ONLY;
-    const int has_norm = kind == HB_GATE_NORM_AFTER || kind == HB_GATE_NORM_BEFORE || kind == HB_NORM_ONLY;
+    const int has_norm =
+        kind == HB_GATE_NORM_AFTER || kind == HB_GATE_NORM_BEFORE || kind == HB_NORM_ONLY;
     const int32_t size = has_norm ? p->config.norm_group : p->d_inner;
     for (int32_t first = 0; first < p->d_inner; first += size) {
         double square = 0.0;
@@ -91,9 +91,8 @@ static void gate_and_norm(const struct hb_golden_problem *p, const double *z, do
     }
 }
 
-void hb_golden_ref_token(const struct hb_golden_problem *p, int32_t seq, int32_t t, int32_t path, double *h,
-                         double *scratch, double *out)
-{
+void hb_golden_ref_token(const struct hb_golden_problem *p, int32_t seq, int32_t t, int32_t path,
+                         double *h, double *scratch, double *out) {
     const int64_t token = (int64_t)p->first[seq] + t;
     for (int32_t c = 0; c < p->dim; c++) {
         scratch[c] = conv(p, seq, t, c);

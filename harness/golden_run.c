@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One run of the golden check: a schedule fed to a backend through the adapter, forward by forward, beside the plain
- * float64 result O (golden_ref.c) and the oracle Q with its bounds. */
+ * One run of the golden check: a schedule fed to a backend through the adapter, forward by forward,
+ * beside the plain float64 result O (golden_ref.c) and the oracle Q with its bounds. */
 #include "harness/golden_run.h"
 
 #include <stdlib.h>
@@ -13,8 +13,7 @@ enum { SPARE_ROWS = 4, SPARE_TOKENS = 4 };
 /* ---- life of a run ---- */
 
 /* Inputs as handed over: rounded to the activation type and widened again. */
-static float *rounded(const double *from, int64_t n, int32_t dtype)
-{
+static float *rounded(const double *from, int64_t n, int32_t dtype) {
     float *out = calloc(n > 0 ? (size_t)n : 1, sizeof *out);
     for (int64_t i = 0; out != NULL && i < n; i++) {
         const float v = (float)from[i];
@@ -23,8 +22,7 @@ static float *rounded(const double *from, int64_t n, int32_t dtype)
     return out;
 }
 
-static void set_config(struct hb_golden_run *r)
-{
+static void set_config(struct hb_golden_run *r) {
     struct hb_config *c = &r->config;
     *c = r->p->config;
     c->act_dtype = r->judge.result->act_dtype;
@@ -39,8 +37,7 @@ static void set_config(struct hb_golden_run *r)
     c->max_tokens = r->p->n_tokens + SPARE_TOKENS;
 }
 
-static int32_t alloc_sequences(struct hb_golden_run *r)
-{
+static int32_t alloc_sequences(struct hb_golden_run *r) {
     const struct hb_golden_problem *p = r->p;
     r->seq = calloc((size_t)p->n_seq, sizeof *r->seq);
     for (int32_t i = 0; r->seq != NULL && i < p->n_seq; i++) {
@@ -54,14 +51,14 @@ static int32_t alloc_sequences(struct hb_golden_run *r)
             for (int64_t k = 0; k < r->n_h; k++) {
                 q->h[k] = (double)p->init_ssm[i * r->n_h + k];
             }
-            hb_ref_state_set(&r->config, q->q, r->init_conv + i * r->n_conv, p->init_ssm + i * r->n_h);
+            hb_ref_state_set(&r->config, q->q, r->init_conv + i * r->n_conv,
+                             p->init_ssm + i * r->n_h);
         }
     }
     return r->seq != NULL ? HB_OK : HB_ERR_MEMORY;
 }
 
-static int32_t alloc_inputs(struct hb_golden_run *r)
-{
+static int32_t alloc_inputs(struct hb_golden_run *r) {
     const struct hb_golden_problem *p = r->p;
     const int64_t n_conv = p->n_seq * r->n_conv;
     r->z = rounded(p->z, (int64_t)p->n_tokens * p->d_inner, r->config.act_dtype);
@@ -73,13 +70,13 @@ static int32_t alloc_inputs(struct hb_golden_run *r)
     }
     for (int64_t i = 0; p->init_conv != NULL && i < n_conv; i++) {
         const float v = p->init_conv[i];
-        r->init_conv[i] = r->config.act_dtype == HB_BF16 ? hb_bf16_to_float(hb_bf16_from_float(v)) : v;
+        r->init_conv[i] =
+            r->config.act_dtype == HB_BF16 ? hb_bf16_to_float(hb_bf16_from_float(v)) : v;
     }
     return HB_OK;
 }
 
-static int32_t alloc_scratch(struct hb_golden_run *r)
-{
+static int32_t alloc_scratch(struct hb_golden_run *r) {
     const struct hb_golden_problem *p = r->p;
     const size_t rows = (size_t)p->n_seq + SPARE_ROWS;
     const size_t tokens = (size_t)p->n_tokens + SPARE_TOKENS;
@@ -91,19 +88,20 @@ static int32_t alloc_scratch(struct hb_golden_run *r)
     r->scratch = calloc((size_t)p->dim, sizeof *r->scratch);
     r->h_at = calloc((size_t)r->n_h, sizeof *r->h_at);
     r->q_at = hb_ref_state_new(&r->config);
-    r->widened = calloc(tokens * (size_t)p->dim, sizeof *r->widened); /* dim is the widest of a token's rows */
+    r->widened = calloc(tokens * (size_t)p->dim,
+                        sizeof *r->widened); /* dim is the widest of a token's rows */
     r->packed = calloc(tokens * (size_t)p->dim + (size_t)r->n_conv, sizeof *r->widened);
     r->state = calloc((size_t)(r->n_conv + r->n_h), sizeof *r->state);
     r->i32 = calloc(4 * rows, sizeof *r->i32);
     r->i64 = calloc(2 * rows, sizeof *r->i64);
     r->mask = calloc(rows, 1);
-    const int ok = r->o_out != NULL && r->scratch != NULL && r->h_at != NULL && r->q_at != NULL && r->widened != NULL &&
-                   r->state != NULL && r->packed != NULL && r->i32 != NULL && r->i64 != NULL && r->mask != NULL;
+    const int ok = r->o_out != NULL && r->scratch != NULL && r->h_at != NULL && r->q_at != NULL &&
+                   r->widened != NULL && r->state != NULL && r->packed != NULL && r->i32 != NULL &&
+                   r->i64 != NULL && r->mask != NULL;
     return ok ? HB_OK : HB_ERR_MEMORY;
 }
 
-static void free_run(struct hb_golden_run *r)
-{
+static void free_run(struct hb_golden_run *r) {
     for (int32_t i = 0; r->seq != NULL && i < r->p->n_seq; i++) {
         free(r->seq[i].h);
         hb_ref_state_free(r->seq[i].q);
@@ -131,28 +129,28 @@ static void free_run(struct hb_golden_run *r)
 /* ---- forwards ---- */
 
 /* O and Q of a row: results in o_out, q_out, q_bound, q_mag; the states of the sequence advance. */
-static int32_t reference_row(struct hb_golden_run *r, const struct hb_golden_row *row)
-{
+static int32_t reference_row(struct hb_golden_run *r, const struct hb_golden_row *row) {
     struct hb_golden_seq *q = &r->seq[row->seq];
     const int64_t first = (int64_t)r->p->first[row->seq] + q->pos;
     const int32_t path = row->decode ? HB_PATH_DECODE : HB_PATH_PREFILL;
-    const struct hb_profile *profile = &r->caps->profile[r->config.kernel_form][path][r->config.act_dtype];
+    const struct hb_profile *profile =
+        &r->caps->profile[r->config.kernel_form][path][r->config.act_dtype];
     for (int32_t t = 0; t < row->n; t++) {
-        hb_golden_ref_token(r->p, row->seq, q->pos + t, path, q->h, r->scratch, r->o_out + (int64_t)t * r->p->d_inner);
+        hb_golden_ref_token(r->p, row->seq, q->pos + t, path, q->h, r->scratch,
+                            r->o_out + (int64_t)t * r->p->d_inner);
         if (row->track == q->pos + t + 1) {
             memcpy(r->h_at, q->h, (size_t)r->n_h * sizeof *r->h_at);
         }
     }
-    const int failed = hb_ref_mamba2(&r->config, &r->p->params, profile, path, row->n, r->z + first * r->p->d_inner,
-                                     r->xbc + first * r->p->dim, r->dt + first * r->config.n_heads, q->q, r->q_out,
-                                     r->q_bound, r->q_mag, row->track > 0 ? r->q_at : NULL,
-                                     row->track > 0 ? row->track - q->pos : 0);
+    const int failed = hb_ref_mamba2(
+        &r->config, &r->p->params, profile, path, row->n, r->z + first * r->p->d_inner,
+        r->xbc + first * r->p->dim, r->dt + first * r->config.n_heads, q->q, r->q_out, r->q_bound,
+        r->q_mag, row->track > 0 ? r->q_at : NULL, row->track > 0 ? row->track - q->pos : 0);
     return failed ? HB_ERR_MEMORY : HB_OK;
 }
 
 /* States that a row has left behind: its slot, and its track slot. */
-static void judge_states(struct hb_golden_run *r, const struct hb_golden_row *row)
-{
+static void judge_states(struct hb_golden_run *r, const struct hb_golden_row *row) {
     const struct hb_golden_seq *q = &r->seq[row->seq];
     const int32_t path = row->decode ? HB_PATH_DECODE : HB_PATH_PREFILL;
     if (hb_golden_read_state(r, q->slot)) {
@@ -163,8 +161,8 @@ static void judge_states(struct hb_golden_run *r, const struct hb_golden_row *ro
     }
 }
 
-static int32_t judge_forward(struct hb_golden_run *r, const struct hb_golden_forward *f, int64_t n_tokens)
-{
+static int32_t judge_forward(struct hb_golden_run *r, const struct hb_golden_forward *f,
+                             int64_t n_tokens) {
     const float *got = r->widened;
     for (int32_t i = f->first_row; i < f->first_row + f->n_rows; i++) {
         const struct hb_golden_row *row = &r->s->row[i];
@@ -179,7 +177,8 @@ static int32_t judge_forward(struct hb_golden_run *r, const struct hb_golden_for
     }
     for (; got < r->widened + n_tokens * r->p->d_inner; got++) {
         if (*got != 0.0F) {
-            hb_golden_judge_fail(&r->judge, "y: an output row of padding is not zero but %.9g", (double)*got);
+            hb_golden_judge_fail(&r->judge, "y: an output row of padding is not zero but %.9g",
+                                 (double)*got);
             break;
         }
     }
@@ -187,10 +186,10 @@ static int32_t judge_forward(struct hb_golden_run *r, const struct hb_golden_for
 }
 
 /* Only UNSUPPORTED is a reason not to run; any other failure of create is a failure of the case. */
-static int create(struct hb_golden_run *r)
-{
+static int create(struct hb_golden_run *r) {
     struct hb_error err = {.struct_size = sizeof err};
-    const int32_t status = r->backend->create(r->backend->ctx, &r->config, &r->p->params, &r->handle, &err);
+    const int32_t status =
+        r->backend->create(r->backend->ctx, &r->config, &r->p->params, &r->handle, &err);
     if (status == HB_ERR_UNSUPPORTED) {
         r->judge.result->skipped = 1;
     }
@@ -201,8 +200,7 @@ static int create(struct hb_golden_run *r)
     return status == HB_OK;
 }
 
-static int32_t run_forwards(struct hb_golden_run *r)
-{
+static int32_t run_forwards(struct hb_golden_run *r) {
     int32_t status = alloc_inputs(r);
     status = status != HB_OK ? status : alloc_sequences(r);
     status = status != HB_OK ? status : alloc_scratch(r);
@@ -218,10 +216,10 @@ static int32_t run_forwards(struct hb_golden_run *r)
     return status;
 }
 
-int32_t hb_golden_run(const struct hb_adapter *backend, const struct hb_caps *caps, const struct hb_golden_problem *p,
-                      const struct hb_golden_schedule *s, const struct hb_golden_options *o, int32_t kind,
-                      struct hb_golden_case_result *result, struct hb_error *err)
-{
+int32_t hb_golden_run(const struct hb_adapter *backend, const struct hb_caps *caps,
+                      const struct hb_golden_problem *p, const struct hb_golden_schedule *s,
+                      const struct hb_golden_options *o, int32_t kind,
+                      struct hb_golden_case_result *result, struct hb_error *err) {
     struct hb_golden_run r = {.backend = backend, .caps = caps, .p = p, .s = s, .kind = kind};
     r.judge = (struct hb_golden_judge){o, result, result->act_dtype, 0};
     r.n_h = (int64_t)p->d_inner * p->config.state_size;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inside of one run of the golden check. Files: golden_run.c (life, forwards), golden_drive.c (calls of the backend),
- * golden_compare.c (what is compared with what). */
+ * Inside of one run of the golden check. Files: golden_run.c (life, forwards), golden_drive.c
+ * (calls of the backend), golden_compare.c (what is compared with what). */
 #ifndef HB_HARNESS_GOLDEN_RUN_H
 #define HB_HARNESS_GOLDEN_RUN_H
 
@@ -22,7 +22,7 @@ struct hb_golden_run {
     const struct hb_caps *caps;
     const struct hb_golden_problem *p;
     const struct hb_golden_schedule *s;
-    int32_t kind; /* enum hb_golden_schedule_kind */
+    int32_t kind;                 /* enum hb_golden_schedule_kind */
     const struct hb_st_tensor *y; /* stored outputs that hold under this schedule, null: none */
     int32_t has_states;           /* the stored states hold under this schedule */
     struct hb_golden_judge judge;
@@ -31,11 +31,11 @@ struct hb_golden_run {
     int32_t region_conv, region_ssm;
     int64_t n_h, n_conv; /* elements of one state */
     struct hb_golden_seq *seq;
-    float *z, *xbc, *dt; /* as handed over */
-    float *init_conv;    /* rounded to the activation type */
+    float *z, *xbc, *dt;                     /* as handed over */
+    float *init_conv;                        /* rounded to the activation type */
     double *o_out, *q_out, *q_bound, *q_mag; /* of one row, one allocation */
-    double *scratch; /* [dim] */
-    double *h_at;    /* O and Q at the tracked point of a row */
+    double *scratch;                         /* [dim] */
+    double *h_at;                            /* O and Q at the tracked point of a row */
     struct hb_ref_state *q_at;
     float *widened, *state; /* outputs of a forward; one state */
     void *packed;
@@ -48,14 +48,18 @@ struct hb_golden_run {
 /* All return 1 on success; otherwise the run has failed and the judge says why. */
 int hb_golden_bind(struct hb_golden_run *r);
 /* One forward; its outputs are in r->widened and its token count in *n_tokens. */
-int hb_golden_forward_run(struct hb_golden_run *r, const struct hb_golden_forward *f, int64_t *n_tokens);
-/* The state of a slot into r->state: conv [dim, W], then temporal [H, P, N]. 0 also for a backend without regions. */
+int hb_golden_forward_run(struct hb_golden_run *r, const struct hb_golden_forward *f,
+                          int64_t *n_tokens);
+/* The state of a slot into r->state: conv [dim, W], then temporal [H, P, N]. 0 also for a backend
+ * without regions. */
 int hb_golden_read_state(struct hb_golden_run *r, int32_t slot);
 
 /* got [row->n, d_inner] against o_out, q_out and the stored outputs. */
-void hb_golden_compare_output(struct hb_golden_run *r, const struct hb_golden_row *row, const float *got);
-/* r->state, which is that of sequence seq after `after` tokens, against h, q and the stored states. */
-void hb_golden_compare_state(struct hb_golden_run *r, int32_t seq, int32_t after, int32_t path, const double *h,
-                             const struct hb_ref_state *q);
+void hb_golden_compare_output(struct hb_golden_run *r, const struct hb_golden_row *row,
+                              const float *got);
+/* r->state, which is that of sequence seq after `after` tokens, against h, q and the stored states.
+ */
+void hb_golden_compare_state(struct hb_golden_run *r, int32_t seq, int32_t after, int32_t path,
+                             const double *h, const struct hb_ref_state *q);
 
 #endif

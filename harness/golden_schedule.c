@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Schedules of the golden check: in which forwards the tokens of a case's sequences are fed. Every stored state is met
- * by the end of a row or by tracking. */
+ * Schedules of the golden check: in which forwards the tokens of a case's sequences are fed. Every
+ * stored state is met by the end of a row or by tracking. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,20 +11,18 @@
 
 enum { MAX_PAD = 2 };
 
-static void put_row(struct hb_golden_schedule *s, int32_t seq, int32_t n, int32_t decode, int32_t track)
-{
+static void put_row(struct hb_golden_schedule *s, int32_t seq, int32_t n, int32_t decode,
+                    int32_t track) {
     s->row[s->n_rows++] = (struct hb_golden_row){seq, n, decode, track};
     s->forward[s->n_forwards].n_rows++;
 }
 
-static void end_forward(struct hb_golden_schedule *s, int32_t mode)
-{
+static void end_forward(struct hb_golden_schedule *s, int32_t mode) {
     s->forward[s->n_forwards++].mode = mode;
     s->forward[s->n_forwards].first_row = s->n_rows;
 }
 
-static void make_whole(const struct hb_golden_problem *p, struct hb_golden_schedule *s)
-{
+static void make_whole(const struct hb_golden_problem *p, struct hb_golden_schedule *s) {
     for (int32_t i = 0; i < p->n_seq; i++) {
         put_row(s, i, p->len[i], 0, 0);
     }
@@ -32,8 +30,7 @@ static void make_whole(const struct hb_golden_problem *p, struct hb_golden_sched
 }
 
 /* Segment k of every sequence in one forward; continuations of one token are decode rows. */
-static void make_segments(const struct hb_golden_problem *p, struct hb_golden_schedule *s)
-{
+static void make_segments(const struct hb_golden_problem *p, struct hb_golden_schedule *s) {
     for (int32_t k = 0; s->n_rows < p->seg_first[p->n_seq]; k++) {
         int32_t count[2] = {0, 0};
         for (int32_t decode = 0; decode < 2; decode++) {
@@ -51,8 +48,7 @@ static void make_segments(const struct hb_golden_problem *p, struct hb_golden_sc
 }
 
 /* The first token count above pos at which a state of the sequence is stored, or the end. */
-static int32_t next_stop(const struct hb_golden_problem *p, int32_t seq, int32_t pos)
-{
+static int32_t next_stop(const struct hb_golden_problem *p, int32_t seq, int32_t pos) {
     int32_t stop = p->len[seq];
     for (int32_t i = 0; i < p->n_states; i++) {
         if (p->state[i].seq == seq && p->state[i].after > pos && p->state[i].after < stop) {
@@ -62,11 +58,10 @@ static int32_t next_stop(const struct hb_golden_problem *p, int32_t seq, int32_t
     return stop;
 }
 
-/* Length of an extend row, which ends at or before the next stop, or tracks it on the way. The tracked point must be a
- * whole number of chunks behind the row's start (tracking.md section 1). */
-static int32_t random_length(const struct hb_golden_problem *p, int32_t chunk, int32_t seq, int32_t pos,
-                             struct hb_rng *rng, int32_t *track)
-{
+/* Length of an extend row, which ends at or before the next stop, or tracks it on the way. The
+ * tracked point must be a whole number of chunks behind the row's start (tracking.md section 1). */
+static int32_t random_length(const struct hb_golden_problem *p, int32_t chunk, int32_t seq,
+                             int32_t pos, struct hb_rng *rng, int32_t *track) {
     const int32_t stop = next_stop(p, seq, pos);
     const int32_t left = stop - pos;
     if (left >= chunk && left % chunk == 0 && hb_rng_one_in(rng, 2)) {
@@ -83,10 +78,11 @@ static int32_t random_length(const struct hb_golden_problem *p, int32_t chunk, i
 
 enum { STYLE_EXTEND, STYLE_DECODE, STYLE_M1, STYLE_M2, N_STYLES };
 
-/* Rows for the chosen sequences; pass 0 makes the extend rows, pass 1 the decode rows. Returns the number made. */
-static int32_t random_rows(const struct hb_golden_problem *p, const int32_t *chosen, const int32_t *decode, int32_t n,
-                           int32_t pass, int32_t style, struct hb_rng *rng, int32_t *pos, struct hb_golden_schedule *s)
-{
+/* Rows for the chosen sequences; pass 0 makes the extend rows, pass 1 the decode rows. Returns the
+ * number made. */
+static int32_t random_rows(const struct hb_golden_problem *p, const int32_t *chosen,
+                           const int32_t *decode, int32_t n, int32_t pass, int32_t style,
+                           struct hb_rng *rng, int32_t *pos, struct hb_golden_schedule *s) {
     int32_t made = 0;
     for (int32_t i = 0; i < n; i++) {
         const int32_t seq = chosen[i];
@@ -108,10 +104,10 @@ static int32_t random_rows(const struct hb_golden_problem *p, const int32_t *cho
 }
 
 /* One forward over a random set of sequences in random order. scratch [3 * n_seq]. */
-static void random_forward(const struct hb_golden_problem *p, struct hb_rng *rng, int32_t *pos, int32_t *scratch,
-                           struct hb_golden_schedule *s)
-{
-    static const int32_t mode_of[N_STYLES] = {HB_MODE_EXTEND, HB_MODE_DECODE, HB_MODE_MIXED, HB_MODE_MIXED};
+static void random_forward(const struct hb_golden_problem *p, struct hb_rng *rng, int32_t *pos,
+                           int32_t *scratch, struct hb_golden_schedule *s) {
+    static const int32_t mode_of[N_STYLES] = {HB_MODE_EXTEND, HB_MODE_DECODE, HB_MODE_MIXED,
+                                              HB_MODE_MIXED};
     int32_t *chosen = scratch;
     int32_t *decode = scratch + p->n_seq;
     int32_t n = 0;
@@ -133,20 +129,22 @@ static void random_forward(const struct hb_golden_problem *p, struct hb_rng *rng
     style = style == STYLE_DECODE && kept == 0 ? STYLE_EXTEND : style;
     n = style == STYLE_DECODE ? kept : n;
     for (int32_t i = 0; i < n; i++) {
-        const int native = style == STYLE_M2 && i > 0 && p->base + pos[chosen[i]] > 0 && hb_rng_one_in(rng, 2);
+        const int native =
+            style == STYLE_M2 && i > 0 && p->base + pos[chosen[i]] > 0 && hb_rng_one_in(rng, 2);
         decode[i] = style == STYLE_DECODE || native;
     }
     (void)random_rows(p, chosen, decode, n, 0, style, rng, pos, s);
     (void)random_rows(p, chosen, decode, n, 1, style, rng, pos, s);
     if (hb_rng_one_in(rng, 4)) {
         s->forward[s->n_forwards].pad_rows = hb_rng_range(rng, 0, MAX_PAD);
-        s->forward[s->n_forwards].pad_tokens = hb_rng_range(rng, s->forward[s->n_forwards].pad_rows, MAX_PAD + 1);
+        s->forward[s->n_forwards].pad_tokens =
+            hb_rng_range(rng, s->forward[s->n_forwards].pad_rows, MAX_PAD + 1);
     }
     end_forward(s, mode_of[style]);
 }
 
-static int32_t make_random(const struct hb_golden_problem *p, uint64_t seed, struct hb_golden_schedule *s)
-{
+static int32_t make_random(const struct hb_golden_problem *p, uint64_t seed,
+                           struct hb_golden_schedule *s) {
     struct hb_rng rng = hb_rng_make(seed, (uint64_t)p->n_tokens);
     const int32_t sizes[4] = {p->config.chunk_size, 16, 8, 4};
     int32_t *memory = calloc((size_t)p->n_seq * 4, sizeof *memory);
@@ -167,15 +165,15 @@ static int32_t make_random(const struct hb_golden_problem *p, uint64_t seed, str
 }
 
 int32_t hb_golden_schedule_make(const struct hb_golden_problem *p, int32_t kind, uint64_t seed,
-                                struct hb_golden_schedule *s, struct hb_error *err)
-{
+                                struct hb_golden_schedule *s, struct hb_error *err) {
     static const char *const names[3] = {"whole", "segments", "random"};
     struct hb_golden_schedule made = {NULL, NULL, 0, 0, p->config.chunk_size, NULL, ""};
     /* no forward and no row is without a token */
     made.forward = calloc((size_t)p->n_tokens + 1, sizeof *made.forward);
     made.row = calloc((size_t)p->n_tokens, sizeof *made.row);
     made.order = calloc((size_t)p->n_seq, sizeof *made.order);
-    int32_t status = made.forward != NULL && made.row != NULL && made.order != NULL ? HB_OK : HB_ERR_MEMORY;
+    int32_t status =
+        made.forward != NULL && made.row != NULL && made.order != NULL ? HB_OK : HB_ERR_MEMORY;
     (void)snprintf(made.name, sizeof made.name, "%s", names[kind]);
     for (int32_t i = 0; i < p->n_seq && status == HB_OK; i++) {
         made.order[i] = i;
@@ -195,8 +193,7 @@ int32_t hb_golden_schedule_make(const struct hb_golden_problem *p, int32_t kind,
     return HB_OK;
 }
 
-void hb_golden_schedule_free(struct hb_golden_schedule *s)
-{
+void hb_golden_schedule_free(struct hb_golden_schedule *s) {
     free(s->forward);
     free(s->row);
     free(s->order);

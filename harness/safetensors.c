@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * .safetensors reader: header checks and element access. Files and writing are in safetensors_io.c.
+ * .safetensors reader: the checks. Elements are in safetensors_values.c, files in safetensors_io.c.
  *
- * Nothing of the file is trusted: every length is compared in uint64 before it is used, products are checked for
- * overflow, and the tensors together must cover the data exactly (no gap, no overlap, no rest). */
+ * Nothing of the file is trusted: every length is compared in uint64 before it is used, products
+ * are checked for overflow, and the tensors together must cover the data exactly (no gap, no
+ * overlap, no rest). */
 #include "harness/safetensors.h"
 
 #include <cjson/cJSON.h>
@@ -22,73 +23,62 @@ struct span {
     const char *name;
 };
 
-static const char *const dtype_name[HB_N_ST_DTYPES] = {"F64", "F32", "BF16", "F16", "I64", "I32", "U8", "BOOL"};
-static const uint32_t dtype_size[HB_N_ST_DTYPES] = {8, 4, 2, 2, 8, 4, 1, 1};
-
-const char *hb_st_dtype_name(int32_t dtype)
-{
-    return dtype >= 0 && dtype < HB_N_ST_DTYPES ? dtype_name[dtype] : NULL;
-}
-
-uint32_t hb_st_dtype_size(int32_t dtype)
-{
-    return dtype >= 0 && dtype < HB_N_ST_DTYPES ? dtype_size[dtype] : 0;
-}
-
-static int32_t find_dtype(const char *name)
-{
+static int32_t find_dtype(const char *name) {
     for (int32_t i = 0; i < HB_N_ST_DTYPES; i++) {
-        if (strcmp(name, dtype_name[i]) == 0) {
+        if (strcmp(name, hb_st_dtype_name(i)) == 0) {
             return i;
         }
     }
     return -1;
 }
 
-/* A non-negative integer. The scanner has refused 2^53 and above, so the conversion to uint64 is exact. */
-static int is_count(const cJSON *item)
-{
-    return cJSON_IsNumber(item) && item->valuedouble >= 0.0 && floor(item->valuedouble) == item->valuedouble;
+/* A non-negative integer. The scanner has refused 2^53 and above, so the conversion to uint64 is
+ * exact. */
+static int is_count(const cJSON *item) {
+    return cJSON_IsNumber(item) && item->valuedouble >= 0.0 &&
+           floor(item->valuedouble) == item->valuedouble;
 }
 
-static int32_t check_metadata(const cJSON *object, struct hb_error *err)
-{
+static int32_t check_metadata(const cJSON *object, struct hb_error *err) {
     if (!cJSON_IsObject(object)) {
         return hb_fail_text(err, HB_ERR_PARSE, "__metadata__ is not an object of strings");
     }
     const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, object)
-    {
+    cJSON_ArrayForEach(item, object) {
         if (!cJSON_IsString(item)) {
-            return hb_fail_text(err, HB_ERR_PARSE, "__metadata__ entry '%.*s' is not a string", NAME_SHOWN,
-                                item->string);
+            return hb_fail_text(err, HB_ERR_PARSE, "__metadata__ entry '%.*s' is not a string",
+                                NAME_SHOWN, item->string);
         }
     }
     return HB_OK;
 }
 
-static int32_t read_shape(const cJSON *shape, struct hb_st_tensor *t, struct hb_error *err)
-{
+static int32_t read_shape(const cJSON *shape, struct hb_st_tensor *t, struct hb_error *err) {
     if (!cJSON_IsArray(shape)) {
-        return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s': shape is not an array", NAME_SHOWN, t->name);
+        return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s': shape is not an array", NAME_SHOWN,
+                            t->name);
     }
-    const uint64_t size = dtype_size[t->dtype];
+    const uint64_t size = hb_st_dtype_size(t->dtype);
     uint64_t n = 1;
     const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, shape)
-    {
+    cJSON_ArrayForEach(item, shape) {
         if (t->n_dims == HB_ST_MAX_DIMS) {
-            return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' has %d dimensions, the limit is %d", NAME_SHOWN,
+            return hb_fail_text(err, HB_ERR_PARSE,
+                                "tensor '%.*s' has %d dimensions, the limit is %d", NAME_SHOWN,
                                 t->name, cJSON_GetArraySize(shape), (int)HB_ST_MAX_DIMS);
         }
         if (!is_count(item)) {
-            return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s': dimension %d is %.17g, valid are integers 0..2^53-1",
-                                NAME_SHOWN, t->name, t->n_dims, cJSON_IsNumber(item) ? item->valuedouble : (double)NAN);
+            return hb_fail_text(
+                err, HB_ERR_PARSE,
+                "tensor '%.*s': dimension %d is %.17g, valid are integers 0..2^53-1", NAME_SHOWN,
+                t->name, t->n_dims, cJSON_IsNumber(item) ? item->valuedouble : (double)NAN);
         }
         const uint64_t dim = (uint64_t)item->valuedouble;
         if (dim != 0 && n > (uint64_t)INT64_MAX / size / dim) {
-            return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s': dimension %d is %llu, the size overflows 2^63 bytes",
-                                NAME_SHOWN, t->name, t->n_dims, (unsigned long long)dim);
+            return hb_fail_text(
+                err, HB_ERR_PARSE,
+                "tensor '%.*s': dimension %d is %llu, the size overflows 2^63 bytes", NAME_SHOWN,
+                t->name, t->n_dims, (unsigned long long)dim);
         }
         n *= dim;
         t->shape[t->n_dims++] = (int64_t)dim;
@@ -98,67 +88,70 @@ static int32_t read_shape(const cJSON *shape, struct hb_st_tensor *t, struct hb_
     return HB_OK;
 }
 
-static int32_t read_offsets(const cJSON *offsets, const struct hb_st_tensor *t, uint64_t data_bytes, struct span *span,
-                            struct hb_error *err)
-{
+static int32_t read_offsets(const cJSON *offsets, const struct hb_st_tensor *t, uint64_t data_bytes,
+                            struct span *span, struct hb_error *err) {
     const cJSON *begin = cJSON_GetArrayItem(offsets, 0);
     const cJSON *end = cJSON_GetArrayItem(offsets, 1);
-    if (!cJSON_IsArray(offsets) || cJSON_GetArraySize(offsets) != 2 || !is_count(begin) || !is_count(end)) {
-        return hb_fail_text(err, HB_ERR_PARSE,
-                            "tensor '%.*s': data_offsets is not an array of 2 integers in 0..2^53-1", NAME_SHOWN,
-                            t->name);
+    if (!cJSON_IsArray(offsets) || cJSON_GetArraySize(offsets) != 2 || !is_count(begin) ||
+        !is_count(end)) {
+        return hb_fail_text(
+            err, HB_ERR_PARSE,
+            "tensor '%.*s': data_offsets is not an array of 2 integers in 0..2^53-1", NAME_SHOWN,
+            t->name);
     }
     span->name = t->name;
     span->begin = (uint64_t)begin->valuedouble;
     span->end = (uint64_t)end->valuedouble;
     if (span->begin > span->end) {
-        return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s': begin %llu is above end %llu", NAME_SHOWN, t->name,
-                            (unsigned long long)span->begin, (unsigned long long)span->end);
+        return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s': begin %llu is above end %llu",
+                            NAME_SHOWN, t->name, (unsigned long long)span->begin,
+                            (unsigned long long)span->end);
     }
     if (span->end > data_bytes) {
-        return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' ends at byte %llu, the file has %llu bytes of data",
-                            NAME_SHOWN, t->name, (unsigned long long)span->end, (unsigned long long)data_bytes);
+        return hb_fail_text(
+            err, HB_ERR_PARSE, "tensor '%.*s' ends at byte %llu, the file has %llu bytes of data",
+            NAME_SHOWN, t->name, (unsigned long long)span->end, (unsigned long long)data_bytes);
     }
     if (span->end - span->begin != t->bytes) {
-        return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' has %llu bytes by its offsets, %llu by shape and dtype",
+        return hb_fail_text(err, HB_ERR_PARSE,
+                            "tensor '%.*s' has %llu bytes by its offsets, %llu by shape and dtype",
                             NAME_SHOWN, t->name, (unsigned long long)(span->end - span->begin),
                             (unsigned long long)t->bytes);
     }
     return HB_OK;
 }
 
-/* Exactly the fields dtype, shape and data_offsets (the scanner has refused a key that comes twice). */
-static int32_t check_fields(const cJSON *entry, const char *name, struct hb_error *err)
-{
+/* Exactly the fields dtype, shape and data_offsets (the scanner has refused a key that comes
+ * twice). */
+static int32_t check_fields(const cJSON *entry, const char *name, struct hb_error *err) {
     static const char *const field[3] = {"dtype", "shape", "data_offsets"};
     int seen[3] = {0, 0, 0};
     if (!cJSON_IsObject(entry)) {
         return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' is not an object", NAME_SHOWN, name);
     }
     const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, entry)
-    {
+    cJSON_ArrayForEach(item, entry) {
         int k = 0;
         while (k < 3 && strcmp(item->string, field[k]) != 0) {
             k++;
         }
         if (k == 3) {
-            return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' has the unknown field '%.*s'", NAME_SHOWN, name,
-                                NAME_SHOWN, item->string);
+            return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' has the unknown field '%.*s'",
+                                NAME_SHOWN, name, NAME_SHOWN, item->string);
         }
         seen[k] = 1;
     }
     for (int k = 0; k < 3; k++) {
         if (seen[k] == 0) {
-            return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' has no field '%s'", NAME_SHOWN, name, field[k]);
+            return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' has no field '%s'", NAME_SHOWN,
+                                name, field[k]);
         }
     }
     return HB_OK;
 }
 
-static int32_t read_tensor(const cJSON *entry, const uint8_t *data, uint64_t data_bytes, struct hb_st_tensor *t,
-                           struct span *span, struct hb_error *err)
-{
+static int32_t read_tensor(const cJSON *entry, const uint8_t *data, uint64_t data_bytes,
+                           struct hb_st_tensor *t, struct span *span, struct hb_error *err) {
     const char *name = entry->string;
     const int32_t fields = check_fields(entry, name, err);
     if (fields != HB_OK) {
@@ -167,8 +160,8 @@ static int32_t read_tensor(const cJSON *entry, const uint8_t *data, uint64_t dat
     const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(entry, "dtype");
     t->dtype = cJSON_IsString(dtype) ? find_dtype(dtype->valuestring) : -1;
     if (t->dtype < 0) {
-        return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' has the unknown dtype '%.*s'", NAME_SHOWN, name, 16,
-                            cJSON_IsString(dtype) ? dtype->valuestring : "?");
+        return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' has the unknown dtype '%.*s'",
+                            NAME_SHOWN, name, 16, cJSON_IsString(dtype) ? dtype->valuestring : "?");
     }
     t->name = malloc(strlen(name) + 1);
     if (t->name == NULL) {
@@ -179,16 +172,15 @@ static int32_t read_tensor(const cJSON *entry, const uint8_t *data, uint64_t dat
     if (shape != HB_OK) {
         return shape;
     }
-    const int32_t offsets =
-        read_offsets(cJSON_GetObjectItemCaseSensitive(entry, "data_offsets"), t, data_bytes, span, err);
+    const int32_t offsets = read_offsets(cJSON_GetObjectItemCaseSensitive(entry, "data_offsets"), t,
+                                         data_bytes, span, err);
     if (offsets == HB_OK) {
         t->data = data + span->begin;
     }
     return offsets;
 }
 
-static int by_place(const void *a, const void *b)
-{
+static int by_place(const void *a, const void *b) {
     const struct span *x = a;
     const struct span *y = b;
     if (x->begin != y->begin) {
@@ -197,33 +189,35 @@ static int by_place(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-static int32_t check_cover(struct span *span, int32_t n, uint64_t data_bytes, struct hb_error *err)
-{
+static int32_t check_cover(struct span *span, int32_t n, uint64_t data_bytes,
+                           struct hb_error *err) {
     qsort(span, (size_t)n, sizeof *span, by_place);
     uint64_t at = 0;
     for (int32_t i = 0; i < n; i++) {
         if (span[i].begin != at) {
             const char *what = span[i].begin < at ? "overlaps" : "leaves a gap after";
-            return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' begins at byte %llu and %s the data before it, which "
-                                "ends at %llu", NAME_SHOWN, span[i].name, (unsigned long long)span[i].begin, what,
-                                (unsigned long long)at);
+            return hb_fail_text(
+                err, HB_ERR_PARSE,
+                "tensor '%.*s' begins at byte %llu and %s the data before it, which "
+                "ends at %llu",
+                NAME_SHOWN, span[i].name, (unsigned long long)span[i].begin, what,
+                (unsigned long long)at);
         }
         at = span[i].end;
     }
     if (at != data_bytes) {
-        return hb_fail_text(err, HB_ERR_PARSE, "the tensors cover %llu bytes, the file has %llu bytes of data",
+        return hb_fail_text(err, HB_ERR_PARSE,
+                            "the tensors cover %llu bytes, the file has %llu bytes of data",
                             (unsigned long long)at, (unsigned long long)data_bytes);
     }
     return HB_OK;
 }
 
 /* Header entries to f->tensor; spans [number of entries] is scratch. */
-static int32_t read_entries(const cJSON *root, const uint8_t *data, uint64_t data_bytes, struct span *spans,
-                            struct hb_st_file *f, struct hb_error *err)
-{
+static int32_t read_entries(const cJSON *root, const uint8_t *data, uint64_t data_bytes,
+                            struct span *spans, struct hb_st_file *f, struct hb_error *err) {
     const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, root)
-    {
+    cJSON_ArrayForEach(item, root) {
         int32_t status = HB_OK;
         if (strcmp(item->string, "__metadata__") == 0) {
             status = check_metadata(item, err);
@@ -238,9 +232,9 @@ static int32_t read_entries(const cJSON *root, const uint8_t *data, uint64_t dat
     return check_cover(spans, f->n_tensors, data_bytes, err);
 }
 
-/* The strict grammar first (cJSON is lenient in several places; names are unique after it), then the tree. */
-static int32_t parse_header(const char *text, size_t len, cJSON **root, struct hb_error *err)
-{
+/* The strict grammar first (cJSON is lenient in several places; names are unique after it), then
+ * the tree. */
+static int32_t parse_header(const char *text, size_t len, cJSON **root, struct hb_error *err) {
     const int32_t scan = hb_json_scan(text, len, err);
     if (scan != HB_OK) {
         return scan;
@@ -257,44 +251,48 @@ static int32_t parse_header(const char *text, size_t len, cJSON **root, struct h
     return HB_OK;
 }
 
-static int32_t parse_into(struct hb_st_file *f, struct hb_error *err)
-{
+static int32_t parse_into(struct hb_st_file *f, struct hb_error *err) {
     if (f->size < PREFIX_BYTES) {
-        return hb_fail_text(err, HB_ERR_PARSE, "the file has %zu bytes, the least is %d", f->size, (int)PREFIX_BYTES);
+        return hb_fail_text(err, HB_ERR_PARSE, "the file has %zu bytes, the least is %d", f->size,
+                            (int)PREFIX_BYTES);
     }
     uint64_t header = 0;
     for (int i = PREFIX_BYTES - 1; i >= 0; i--) {
         header = header << 8 | f->memory[i];
     }
     if (header > MAX_HEADER) {
-        return hb_fail_text(err, HB_ERR_PARSE, "header length %llu is above the limit %llu", (unsigned long long)header,
-                            (unsigned long long)MAX_HEADER);
+        return hb_fail_text(err, HB_ERR_PARSE, "header length %llu is above the limit %llu",
+                            (unsigned long long)header, (unsigned long long)MAX_HEADER);
     }
     const uint64_t rest = f->size - PREFIX_BYTES;
     if (header > rest) {
-        return hb_fail_text(err, HB_ERR_PARSE, "header length %llu goes beyond the file, %llu bytes are left",
+        return hb_fail_text(err, HB_ERR_PARSE,
+                            "header length %llu goes beyond the file, %llu bytes are left",
                             (unsigned long long)header, (unsigned long long)rest);
     }
     cJSON *root = NULL;
-    int32_t status = parse_header((const char *)f->memory + PREFIX_BYTES, (size_t)header, &root, err);
+    int32_t status =
+        parse_header((const char *)f->memory + PREFIX_BYTES, (size_t)header, &root, err);
     if (status != HB_OK) {
         return status;
     }
-    const size_t entries = (size_t)cJSON_GetArraySize(root) + 1; /* one more: never a request for 0 bytes */
+    const size_t entries =
+        (size_t)cJSON_GetArraySize(root) + 1; /* one more: never a request for 0 bytes */
     struct span *spans = calloc(entries, sizeof *spans);
     f->tensor = calloc(entries, sizeof *f->tensor);
     if (spans == NULL || f->tensor == NULL) {
         status = hb_fail_text(err, HB_ERR_MEMORY, "out of memory for %zu tensors", entries);
     } else {
-        status = read_entries(root, f->memory + PREFIX_BYTES + header, rest - header, spans, f, err);
+        status =
+            read_entries(root, f->memory + PREFIX_BYTES + header, rest - header, spans, f, err);
     }
     free(spans);
     cJSON_Delete(root);
     return status;
 }
 
-int32_t hb_st_parse_owned(uint8_t *memory, size_t size, struct hb_st_file *out, struct hb_error *err)
-{
+int32_t hb_st_parse_owned(uint8_t *memory, size_t size, struct hb_st_file *out,
+                          struct hb_error *err) {
     struct hb_st_file f = {memory, size, NULL, 0};
     const int32_t status = parse_into(&f, err);
     if (status != HB_OK) {
@@ -305,8 +303,7 @@ int32_t hb_st_parse_owned(uint8_t *memory, size_t size, struct hb_st_file *out, 
     return HB_OK;
 }
 
-int32_t hb_st_parse(const void *data, size_t size, struct hb_st_file *out, struct hb_error *err)
-{
+int32_t hb_st_parse(const void *data, size_t size, struct hb_st_file *out, struct hb_error *err) {
     uint8_t *copy = malloc(size > 0 ? size : 1);
     if (copy == NULL) {
         return hb_fail_text(err, HB_ERR_MEMORY, "out of memory for %zu bytes", size);
@@ -317,8 +314,7 @@ int32_t hb_st_parse(const void *data, size_t size, struct hb_st_file *out, struc
     return hb_st_parse_owned(copy, size, out, err);
 }
 
-void hb_st_free(struct hb_st_file *f)
-{
+void hb_st_free(struct hb_st_file *f) {
     if (f == NULL) {
         return;
     }
@@ -328,79 +324,4 @@ void hb_st_free(struct hb_st_file *f)
     free(f->tensor);
     free(f->memory);
     *f = (struct hb_st_file){NULL, 0, NULL, 0};
-}
-
-const struct hb_st_tensor *hb_st_find(const struct hb_st_file *f, const char *name)
-{
-    for (int32_t i = 0; i < f->n_tensors; i++) {
-        if (strcmp(f->tensor[i].name, name) == 0) {
-            return &f->tensor[i];
-        }
-    }
-    return NULL;
-}
-
-/* IEEE binary16: 1 sign, 5 exponent (bias 15), 10 fraction bits. */
-static double half_value(uint16_t bits)
-{
-    const int exponent = bits >> 10 & 31;
-    const int fraction = bits & 1023;
-    double v = 0.0;
-    if (exponent == 31) {
-        v = fraction != 0 ? (double)NAN : (double)INFINITY;
-    } else if (exponent == 0) {
-        v = ldexp(fraction, -24);
-    } else {
-        v = ldexp(1024 + fraction, exponent - 25);
-    }
-    return (bits & 0x8000) != 0 ? -v : v;
-}
-
-static float bf16_value(uint16_t bits)
-{
-    const uint32_t wide = (uint32_t)bits << 16;
-    float v = 0.0F;
-    memcpy(&v, &wide, sizeof v);
-    return v;
-}
-
-double hb_st_get(const struct hb_st_tensor *t, int64_t i)
-{
-    const uint8_t *at = (const uint8_t *)t->data + (size_t)i * dtype_size[t->dtype];
-    union {
-        double f64;
-        float f32;
-        int64_t i64;
-        int32_t i32;
-        uint16_t u16;
-    } v;
-    memset(&v, 0, sizeof v);
-    memcpy(&v, at, dtype_size[t->dtype]);
-    switch (t->dtype) {
-    case HB_ST_F64:
-        return v.f64;
-    case HB_ST_F32:
-        return (double)v.f32;
-    case HB_ST_BF16:
-        return (double)bf16_value(v.u16);
-    case HB_ST_F16:
-        return half_value(v.u16);
-    case HB_ST_I64:
-        return (double)v.i64;
-    case HB_ST_I32:
-        return (double)v.i32;
-    default:
-        return (double)*at;
-    }
-}
-
-void hb_st_floats(const struct hb_st_tensor *t, int64_t first, int64_t n, float *out)
-{
-    if (t->dtype == HB_ST_F32) {
-        memcpy(out, (const uint8_t *)t->data + (size_t)first * sizeof *out, (size_t)n * sizeof *out);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        out[i] = (float)hb_st_get(t, first + i);
-    }
 }

@@ -17,8 +17,8 @@ struct text {
     int failed;
 };
 
-static int32_t read_all(FILE *file, const char *path, uint8_t **memory, size_t *size, struct hb_error *err)
-{
+static int32_t read_all(FILE *file, const char *path, uint8_t **memory, size_t *size,
+                        struct hb_error *err) {
     struct stat info;
     if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode)) {
         return hb_fail_text(err, HB_ERR_IO, "%s: not a regular file", path);
@@ -38,8 +38,7 @@ static int32_t read_all(FILE *file, const char *path, uint8_t **memory, size_t *
     return HB_OK;
 }
 
-int32_t hb_st_read(const char *path, struct hb_st_file *out, struct hb_error *err)
-{
+int32_t hb_st_read(const char *path, struct hb_st_file *out, struct hb_error *err) {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
         return hb_fail_text(err, HB_ERR_IO, "%s: %s", path, strerror(errno));
@@ -51,8 +50,7 @@ int32_t hb_st_read(const char *path, struct hb_st_file *out, struct hb_error *er
     return status != HB_OK ? status : hb_st_parse_owned(memory, size, out, err);
 }
 
-static void put(struct text *t, const char *bytes, size_t n)
-{
+static void put(struct text *t, const char *bytes, size_t n) {
     if (t->failed) {
         return;
     }
@@ -70,21 +68,18 @@ static void put(struct text *t, const char *bytes, size_t n)
     t->len += n;
 }
 
-static void put_string(struct text *t, const char *s)
-{
+static void put_string(struct text *t, const char *s) {
     put(t, s, strlen(s));
 }
 
-static void put_number(struct text *t, uint64_t v)
-{
+static void put_number(struct text *t, uint64_t v) {
     char digits[24];
     const int n = snprintf(digits, sizeof digits, "%llu", (unsigned long long)v);
     put(t, digits, n > 0 ? (size_t)n : 0);
 }
 
 /* A JSON string; other bytes than quote, backslash and control characters pass through. */
-static void put_quoted(struct text *t, const char *s)
-{
+static void put_quoted(struct text *t, const char *s) {
     put(t, "\"", 1);
     for (; *s != '\0'; s++) {
         char escape[8];
@@ -103,8 +98,7 @@ static void put_quoted(struct text *t, const char *s)
     put(t, "\"", 1);
 }
 
-static void put_tensor(struct text *t, const struct hb_st_tensor *tensor, uint64_t begin)
-{
+static void put_tensor(struct text *t, const struct hb_st_tensor *tensor, uint64_t begin) {
     put_quoted(t, tensor->name);
     put_string(t, ":{\"dtype\":\"");
     put_string(t, hb_st_dtype_name(tensor->dtype));
@@ -121,30 +115,36 @@ static void put_tensor(struct text *t, const struct hb_st_tensor *tensor, uint64
 }
 
 /* The same limits that the reader holds a file to. */
-static int32_t check_tensor(const struct hb_st_tensor *t, struct hb_error *err)
-{
+static int32_t check_tensor(const struct hb_st_tensor *t, struct hb_error *err) {
     const uint64_t size = hb_st_dtype_size(t->dtype);
     if (t->name == NULL || size == 0 || t->n_dims < 0 || t->n_dims > HB_ST_MAX_DIMS) {
-        return hb_fail_text(err, HB_ERR_SHAPE, "tensor '%s': dtype %d or number of dimensions %d is not valid",
+        return hb_fail_text(err, HB_ERR_SHAPE,
+                            "tensor '%s': dtype %d or number of dimensions %d is not valid",
                             t->name != NULL ? t->name : "?", t->dtype, t->n_dims);
+    }
+    if (t->data == NULL && t->bytes > 0) {
+        return hb_fail_text(err, HB_ERR_SHAPE, "tensor '%s' has %llu bytes but no data", t->name,
+                            (unsigned long long)t->bytes);
     }
     uint64_t bytes = size;
     for (int32_t d = 0; d < t->n_dims; d++) {
         const int64_t dim = t->shape[d];
         if (dim < 0 || (dim != 0 && bytes > (uint64_t)INT64_MAX / (uint64_t)dim)) {
-            return hb_fail_text(err, HB_ERR_SHAPE, "tensor '%s': dimension %d is %lld", t->name, d, (long long)dim);
+            return hb_fail_text(err, HB_ERR_SHAPE, "tensor '%s': dimension %d is %lld", t->name, d,
+                                (long long)dim);
         }
         bytes *= (uint64_t)dim;
     }
     if (bytes != t->bytes) {
-        return hb_fail_text(err, HB_ERR_SHAPE, "tensor '%s' has %llu bytes, shape and dtype say %llu", t->name,
+        return hb_fail_text(err, HB_ERR_SHAPE,
+                            "tensor '%s' has %llu bytes, shape and dtype say %llu", t->name,
                             (unsigned long long)t->bytes, (unsigned long long)bytes);
     }
     return HB_OK;
 }
 
-static int32_t build_header(const struct hb_st_tensor *tensors, int32_t n, struct text *header, struct hb_error *err)
-{
+static int32_t build_header(const struct hb_st_tensor *tensors, int32_t n, struct text *header,
+                            struct hb_error *err) {
     uint64_t begin = 0;
     put(header, "{", 1);
     for (int32_t i = 0; i < n; i++) {
@@ -166,8 +166,8 @@ static int32_t build_header(const struct hb_st_tensor *tensors, int32_t n, struc
     return HB_OK;
 }
 
-static int write_all(FILE *file, const struct text *header, const struct hb_st_tensor *tensors, int32_t n)
-{
+static int write_all(FILE *file, const struct text *header, const struct hb_st_tensor *tensors,
+                     int32_t n) {
     uint8_t prefix[8];
     for (int i = 0; i < 8; i++) {
         prefix[i] = (uint8_t)((uint64_t)header->len >> (8 * i) & 255);
@@ -181,10 +181,10 @@ static int write_all(FILE *file, const struct text *header, const struct hb_st_t
     return ok && fflush(file) == 0;
 }
 
-static FILE *open_new(const char *path)
-{
+static FILE *open_new(const char *path) {
     int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-    if (fd < 0 && errno == EEXIST && unlink(path) == 0) { /* left by a killed process of the same number */
+    if (fd < 0 && errno == EEXIST &&
+        unlink(path) == 0) { /* left by a killed process of the same number */
         fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
     }
     if (fd < 0) {
@@ -198,8 +198,8 @@ static FILE *open_new(const char *path)
 }
 
 static int32_t write_by_rename(const char *path, const char *temporary, const struct text *header,
-                               const struct hb_st_tensor *tensors, int32_t n, struct hb_error *err)
-{
+                               const struct hb_st_tensor *tensors, int32_t n,
+                               struct hb_error *err) {
     FILE *file = open_new(temporary);
     if (file == NULL) {
         return hb_fail_text(err, HB_ERR_IO, "%s: %s", temporary, strerror(errno));
@@ -221,18 +221,16 @@ static int32_t write_by_rename(const char *path, const char *temporary, const st
     return HB_OK;
 }
 
-int32_t hb_st_write(const char *path, const struct hb_st_tensor *tensors, int32_t n, struct hb_error *err)
-{
+int32_t hb_st_write(const char *path, const struct hb_st_tensor *tensors, int32_t n,
+                    struct hb_error *err) {
     struct text header = {NULL, 0, 0, 0};
     const size_t cap = strlen(path) + 32;
     char *temporary = malloc(cap);
-    int32_t status = HB_OK;
     if (temporary == NULL) {
-        status = hb_fail_text(err, HB_ERR_MEMORY, "out of memory for a file name of %zu bytes", cap);
-    } else {
-        (void)snprintf(temporary, cap, "%s.%ld.tmp", path, (long)getpid());
-        status = build_header(tensors, n, &header, err);
+        return hb_fail_text(err, HB_ERR_MEMORY, "out of memory for a file name of %zu bytes", cap);
     }
+    (void)snprintf(temporary, cap, "%s.%ld.tmp", path, (long)getpid());
+    int32_t status = build_header(tensors, n, &header, err);
     if (status == HB_OK) {
         status = write_by_rename(path, temporary, &header, tensors, n, err);
     }

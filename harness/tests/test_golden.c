@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Golden check: every built case passes on the oracle and on the emulated backend; every doctored element, wrong variant
- * and failing call is found and named; schedules cover what they promise. */
+ * Golden check: every built case passes on the oracle and on the emulated backend; every doctored
+ * element, wrong variant and failing call is found and named; schedules cover what they promise. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,8 +27,7 @@ enum { MUST_PASS = 15, NOT_BUILT = 8, DOCTORED = 100 };
 static cJSON *manifest;
 static struct hb_caps oracle_caps;
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     (void)state;
     struct hb_error err = {.struct_size = sizeof err};
     oracle_caps.struct_size = sizeof oracle_caps;
@@ -36,20 +35,17 @@ static int setup(void **state)
            hb_adapter_oracle()->describe(hb_adapter_oracle()->ctx, &oracle_caps, &err) != HB_OK;
 }
 
-static int teardown(void **state)
-{
+static int teardown(void **state) {
     (void)state;
     cJSON_Delete(manifest);
     return 0;
 }
 
-static void import(const char *name, int32_t row, struct hb_golden_problem *p)
-{
+static void import(const char *name, int32_t row, struct hb_golden_problem *p) {
     struct hb_error err = {.struct_size = sizeof err};
     const cJSON *entry = NULL;
     memset(p, 0, sizeof *p);
-    cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(manifest, "cases"))
-    {
+    cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(manifest, "cases")) {
         if (strcmp(cJSON_GetObjectItemCaseSensitive(entry, "name")->valuestring, name) == 0) {
             if (hb_golden_import(GOLDEN, entry, row, p, &err) != HB_OK) {
                 fail_msg("%s", err.text);
@@ -60,9 +56,9 @@ static void import(const char *name, int32_t row, struct hb_golden_problem *p)
     fail_msg("no case %s", name);
 }
 
-static struct hb_golden_case_result run_on(const struct hb_adapter *backend, const struct hb_golden_problem *p,
-                                           int32_t kind, const struct hb_golden_options *o, int32_t act_dtype)
-{
+static struct hb_golden_case_result run_on(const struct hb_adapter *backend,
+                                           const struct hb_golden_problem *p, int32_t kind,
+                                           const struct hb_golden_options *o, int32_t act_dtype) {
     struct hb_golden_case_result result = {.form = HB_FORM_V0, .act_dtype = act_dtype};
     struct hb_error err = {.struct_size = sizeof err};
     struct hb_golden_schedule s;
@@ -72,8 +68,7 @@ static struct hb_golden_case_result run_on(const struct hb_adapter *backend, con
     return result;
 }
 
-static struct hb_golden_case_result run_plain(const struct hb_golden_problem *p, int32_t kind)
-{
+static struct hb_golden_case_result run_plain(const struct hb_golden_problem *p, int32_t kind) {
     struct hb_golden_options o;
     hb_golden_options_init(&o, GOLDEN);
     return run_on(hb_adapter_oracle(), p, kind, &o, HB_FP32);
@@ -82,13 +77,13 @@ static struct hb_golden_case_result run_plain(const struct hb_golden_problem *p,
 /* ---- the check on the shipped cases ---- */
 
 struct tally {
-    int32_t runs, failed, skipped, whole, segments, random, forms[HB_N_FORMS], dtypes[HB_N_FLOAT_DTYPES];
+    int32_t runs, failed, skipped, whole, segments, random, forms[HB_N_FORMS],
+        dtypes[HB_N_FLOAT_DTYPES];
     int64_t compared[HB_N_GOLDEN_TENSORS];
     char text[512];
 };
 
-static void see(void *ctx, const struct hb_golden_case_result *r)
-{
+static void see(void *ctx, const struct hb_golden_case_result *r) {
     struct tally *t = ctx;
     if (r->skipped) {
         t->skipped++;
@@ -112,8 +107,7 @@ static void see(void *ctx, const struct hb_golden_case_result *r)
     }
 }
 
-static void check_all(const struct hb_adapter *backend)
-{
+static void check_all(const struct hb_adapter *backend) {
     struct hb_golden_options o;
     struct hb_error err = {.struct_size = sizeof err};
     struct tally t = {0};
@@ -121,7 +115,8 @@ static void check_all(const struct hb_adapter *backend)
     int32_t failed = -1;
     int32_t skipped = -1;
     hb_golden_options_init(&o, GOLDEN);
-    assert_int_equal(hb_golden_check(backend, &o, see, &t, &passed, &failed, &skipped, &err), HB_OK);
+    assert_int_equal(hb_golden_check(backend, &o, see, &t, &passed, &failed, &skipped, &err),
+                     HB_OK);
     if (failed != 0) {
         fail_msg("%s", t.text);
     }
@@ -141,23 +136,21 @@ static void check_all(const struct hb_adapter *backend)
     }
 }
 
-static void oracle_passes_every_built_case(void **state)
-{
+static void oracle_passes_every_built_case(void **state) {
     (void)state;
     check_all(hb_adapter_oracle());
 }
 
-static void emulated_backend_passes_every_built_case(void **state)
-{
+static void emulated_backend_passes_every_built_case(void **state) {
     (void)state;
     check_all(hb_adapter_emu());
 }
 
 /* Every stored element of a case is met when its stored segments are run. */
-static void segments_compare_every_stored_element(void **state)
-{
+static void segments_compare_every_stored_element(void **state) {
     (void)state;
-    static const char *const names[] = {"mamba2_mixed_prefill_decode", "mamba2_dt_limit", "falcon_h1_norm_after_gate"};
+    static const char *const names[] = {"mamba2_mixed_prefill_decode", "mamba2_dt_limit",
+                                        "falcon_h1_norm_after_gate"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct hb_golden_problem p;
         import(names[i], 0, &p);
@@ -178,8 +171,8 @@ struct expected {
     char head[32], place[96];
 };
 
-static struct expected expect_place(const struct hb_golden_problem *p, int32_t tensor, int32_t check, int64_t index)
-{
+static struct expected expect_place(const struct hb_golden_problem *p, int32_t tensor,
+                                    int32_t check, int64_t index) {
     static const char *const tensors[HB_N_GOLDEN_TENSORS] = {"y", "ssm_state", "conv_state"};
     static const char checks[HB_N_GOLDEN_CHECKS] = {'a', 'b', 'c'};
     struct expected e;
@@ -195,25 +188,25 @@ static struct expected expect_place(const struct hb_golden_problem *p, int32_t t
         }
         token = (int32_t)(index / width) - p->first[seq];
     } else {
-        const struct hb_golden_state *s = &p->state[index / n_state]; /* row i of these cases is states[i] */
+        const struct hb_golden_state *s =
+            &p->state[index / n_state]; /* row i of these cases is states[i] */
         seq = s->seq;
         token = s->after;
         channel = tensor == HB_GOLDEN_SSM ? index % n_state : index % n_state / p->conv_columns;
     }
     (void)snprintf(e.head, sizeof e.head, "%s, (%c) ", tensors[tensor], checks[check]);
-    (void)snprintf(e.place, sizeof e.place, ": sequence %d, token %d, channel %lld: got ", seq, token,
-                   (long long)channel);
+    (void)snprintf(e.place, sizeof e.place, ": sequence %d, token %d, channel %lld: got ", seq,
+                   token, (long long)channel);
     return e;
 }
 
-static int is_named(const char *reason, const struct expected *e)
-{
+static int is_named(const char *reason, const struct expected *e) {
     return strncmp(reason, e->head, strlen(e->head)) == 0 && strstr(reason, e->place) != NULL &&
            strstr(reason, ", want ") != NULL && strstr(reason, ", bound ") != NULL;
 }
 
-static int64_t pick(const struct hb_golden_problem *p, int32_t tensor, int32_t check, struct hb_rng *rng)
-{
+static int64_t pick(const struct hb_golden_problem *p, int32_t tensor, int32_t check,
+                    struct hb_rng *rng) {
     int64_t n = check == HB_GOLDEN_B ? (int64_t)p->n_tokens * p->d_inner : p->y->n;
     n = tensor == HB_GOLDEN_SSM ? p->state[0].ssm->n : n;
     n = tensor == HB_GOLDEN_CONV ? p->state[0].conv->n : n;
@@ -224,9 +217,9 @@ static int64_t pick(const struct hb_golden_problem *p, int32_t tensor, int32_t c
     return index;
 }
 
-static int32_t count_found(double bounds, int32_t check, int32_t n_tensors)
-{
-    static const char *const names[3] = {"mamba2_segments_g2", "mamba2_mixed_prefill_decode", "nemotron_h_group_norm"};
+static int32_t count_found(double bounds, int32_t check, int32_t n_tensors) {
+    static const char *const names[3] = {"mamba2_segments_g2", "mamba2_mixed_prefill_decode",
+                                         "nemotron_h_group_norm"};
     struct hb_rng rng = hb_rng_make(7, (uint64_t)check);
     struct hb_golden_problem p[3];
     int32_t found = 0;
@@ -241,7 +234,8 @@ static int32_t count_found(double bounds, int32_t check, int32_t n_tensors)
         o.tamper_check = check;
         o.tamper_index = pick(one, o.tamper_tensor, check, &rng);
         o.tamper_bounds = hb_rng_one_in(&rng, 2) ? bounds : -bounds;
-        const struct hb_golden_case_result r = run_on(hb_adapter_oracle(), one, HB_GOLDEN_SEGMENTS, &o, HB_FP32);
+        const struct hb_golden_case_result r =
+            run_on(hb_adapter_oracle(), one, HB_GOLDEN_SEGMENTS, &o, HB_FP32);
         const struct expected e = expect_place(one, o.tamper_tensor, check, o.tamper_index);
         if (!r.passed && !is_named(r.reason, &e)) {
             print_error("wanted '%s..%s', found '%s'\n", e.head, e.place, r.reason);
@@ -254,34 +248,30 @@ static int32_t count_found(double bounds, int32_t check, int32_t n_tensors)
     return found;
 }
 
-static void stored_elements_doctored_by_3_bounds_are_found_by_the_reference(void **state)
-{
+static void stored_elements_doctored_by_3_bounds_are_found_by_the_reference(void **state) {
     (void)state;
     assert_int_equal(count_found(3.0, HB_GOLDEN_A, HB_N_GOLDEN_TENSORS), DOCTORED);
 }
 
-static void backend_elements_doctored_by_3_bounds_are_found_against_the_oracle(void **state)
-{
+static void backend_elements_doctored_by_3_bounds_are_found_against_the_oracle(void **state) {
     (void)state;
     assert_int_equal(count_found(3.0, HB_GOLDEN_B, HB_N_GOLDEN_TENSORS), DOCTORED);
 }
 
-static void stored_elements_doctored_by_3_bounds_are_found_against_the_backend(void **state)
-{
+static void stored_elements_doctored_by_3_bounds_are_found_against_the_backend(void **state) {
     (void)state;
     assert_int_equal(count_found(3.0, HB_GOLDEN_C, HB_N_GOLDEN_TENSORS), DOCTORED);
 }
 
-/* Less than the bound is left to rounding: the check says nothing. (Zeros of a conv state have no such room.) */
-static void elements_moved_inside_the_bound_pass(void **state)
-{
+/* Less than the bound is left to rounding: the check says nothing. (Zeros of a conv state have no
+ * such room.) */
+static void elements_moved_inside_the_bound_pass(void **state) {
     (void)state;
     assert_int_equal(count_found(0.5, HB_GOLDEN_A, HB_GOLDEN_CONV), 0);
 }
 
 /* The same through the public entry, which names the case and counts it. */
-static void a_doctored_case_counts_as_failed(void **state)
-{
+static void a_doctored_case_counts_as_failed(void **state) {
     (void)state;
     struct hb_golden_options o;
     struct tally t = {0};
@@ -293,7 +283,9 @@ static void a_doctored_case_counts_as_failed(void **state)
     o.tamper_check = HB_GOLDEN_C;
     o.tamper_index = 4000; /* row 3 of mamba2_segments_g2 */
     o.tamper_bounds = 3.0;
-    assert_int_equal(hb_golden_check(hb_adapter_oracle(), &o, see, &t, &count[0], &count[1], &count[2], NULL), HB_OK);
+    assert_int_equal(
+        hb_golden_check(hb_adapter_oracle(), &o, see, &t, &count[0], &count[1], &count[2], NULL),
+        HB_OK);
     assert_int_equal(count[0], 1);
     assert_int_equal(count[1], 1);
     assert_int_equal(count[2], 0);
@@ -301,8 +293,7 @@ static void a_doctored_case_counts_as_failed(void **state)
     assert_non_null(strstr(t.text, "mamba2_segments_g2 segments: ssm_state, (c)"));
 }
 
-static void nan_is_never_inside_a_bound(void **state)
-{
+static void nan_is_never_inside_a_bound(void **state) {
     (void)state;
     struct hb_golden_options o;
     struct hb_golden_case_result r;
@@ -317,8 +308,7 @@ static void nan_is_never_inside_a_bound(void **state)
     assert_true(isinf(r.share[HB_GOLDEN_Y][HB_GOLDEN_B]));
 }
 
-static void units_in_the_last_place(void **state)
-{
+static void units_in_the_last_place(void **state) {
     (void)state;
     assert_true(hb_golden_ulp(HB_FP32, 1.0) == 0x1p-23);
     assert_true(hb_golden_ulp(HB_FP32, -1.999) == 0x1p-23);
@@ -330,75 +320,60 @@ static void units_in_the_last_place(void **state)
 
 /* ---- wrong variants ---- */
 
-static void half_norm_groups(struct hb_golden_problem *p)
-{
+static void half_norm_groups(struct hb_golden_problem *p) {
     p->config.norm_group /= 2;
 }
-static void other_gate_order(struct hb_golden_problem *p)
-{
+static void other_gate_order(struct hb_golden_problem *p) {
     p->config.gate_norm =
         p->config.gate_norm == HB_GATE_NORM_AFTER ? HB_GATE_NORM_BEFORE : HB_GATE_NORM_AFTER;
 }
-static void no_norm(struct hb_golden_problem *p)
-{
+static void no_norm(struct hb_golden_problem *p) {
     p->config.gate_norm = HB_GATE_ONLY;
 }
-static void no_clamp(struct hb_golden_problem *p)
-{
+static void no_clamp(struct hb_golden_problem *p) {
     p->config.dt_clamp_prefill = HB_DT_CLAMP_NONE;
 }
-static void clamp_in_decode(struct hb_golden_problem *p)
-{
+static void clamp_in_decode(struct hb_golden_problem *p) {
     p->config.dt_clamp_decode = HB_DT_CLAMP_LIMIT;
 }
-static void minimum_only(struct hb_golden_problem *p)
-{
+static void minimum_only(struct hb_golden_problem *p) {
     p->config.dt_clamp_prefill = HB_DT_CLAMP_MIN_ONLY;
 }
-static void no_activation(struct hb_golden_problem *p)
-{
+static void no_activation(struct hb_golden_problem *p) {
     p->config.conv_act = HB_CONV_NONE;
 }
-static void no_softplus(struct hb_golden_problem *p)
-{
+static void no_softplus(struct hb_golden_problem *p) {
     p->config.dt_softplus = 0;
 }
-static void no_skip(struct hb_golden_problem *p)
-{
+static void no_skip(struct hb_golden_problem *p) {
     p->params.d = NULL;
 }
-static void no_dt_bias(struct hb_golden_problem *p)
-{
+static void no_dt_bias(struct hb_golden_problem *p) {
     p->params.dt_bias = NULL;
 }
-static void no_conv_bias(struct hb_golden_problem *p)
-{
+static void no_conv_bias(struct hb_golden_problem *p) {
     p->params.conv_bias = NULL;
 }
-static void other_epsilon(struct hb_golden_problem *p)
-{
+static void other_epsilon(struct hb_golden_problem *p) {
     p->eps = 1e-6;
     p->config.norm_eps = 1e-6F;
 }
-static void one_group(struct hb_golden_problem *p)
-{
-    /* B and C of the first group for all heads: the same widths with half the groups and twice the state would change
-     * the shapes, so the inputs of the other groups are overwritten */
+static void one_group(struct hb_golden_problem *p) {
+    /* B and C of the first group for all heads: the same widths with half the groups and twice the
+     * state would change the shapes, so the inputs of the other groups are overwritten */
     for (int64_t t = 0; t < p->n_tokens; t++) {
         double *bc = p->xbc + t * p->dim + p->d_inner;
         memcpy(bc + p->config.state_size, bc, (size_t)p->config.state_size * sizeof *bc);
     }
 }
-static void no_initial_state(struct hb_golden_problem *p)
-{
+static void no_initial_state(struct hb_golden_problem *p) {
     p->init_conv = NULL;
     p->init_ssm = NULL;
     p->base = 0;
 }
 
 /* Each variant is told from its neighbours by the stored values: a wrong one is found by (a). */
-static void a_wrong_variant_is_found(void **state)
-{
+static void a_wrong_variant_is_found(void **state) {
     (void)state;
     static const struct {
         const char *name;
@@ -437,9 +412,9 @@ static void a_wrong_variant_is_found(void **state)
     }
 }
 
-/* Where the cut changes the result, each stored output belongs to its own schedule, and random cuts to none. */
-static void stored_outputs_of_a_cut_dependent_case_are_kept_apart(void **state)
-{
+/* Where the cut changes the result, each stored output belongs to its own schedule, and random cuts
+ * to none. */
+static void stored_outputs_of_a_cut_dependent_case_are_kept_apart(void **state) {
     (void)state;
     struct hb_golden_problem p;
     import("mamba2_dt_limit", 0, &p);
@@ -451,8 +426,7 @@ static void stored_outputs_of_a_cut_dependent_case_are_kept_apart(void **state)
     hb_golden_problem_free(&p);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(oracle_passes_every_built_case),
         cmocka_unit_test(emulated_backend_passes_every_built_case),

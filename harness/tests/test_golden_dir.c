@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Golden directories: every fault of a manifest, a tensor file or cases.txt is told; backends that cannot run a case are
- * skipped with the reason, backends that fail a call are not. */
+ * Golden directories: every fault of a manifest, a tensor file or cases.txt is told; backends that
+ * cannot run a case are skipped with the reason, backends that fail a call are not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,8 +30,7 @@ struct place {
     struct hb_error err;
 };
 
-static void see(void *ctx, const struct hb_golden_case_result *r)
-{
+static void see(void *ctx, const struct hb_golden_case_result *r) {
     struct place *p = ctx;
     p->runs++;
     p->skips += r->skipped;
@@ -41,8 +40,7 @@ static void see(void *ctx, const struct hb_golden_case_result *r)
     }
 }
 
-static void put(const struct place *p, const char *name, const char *text, size_t len)
-{
+static void put(const struct place *p, const char *name, const char *text, size_t len) {
     char path[PATH_CAP];
     (void)snprintf(path, sizeof path, "%s/%s", p->dir, name);
     FILE *f = fopen(path, "wb");
@@ -54,8 +52,7 @@ static void put(const struct place *p, const char *name, const char *text, size_
     assert_int_equal(fclose(f), 0);
 }
 
-static void link_file(const struct place *p, const char *name)
-{
+static void link_file(const struct place *p, const char *name) {
     char from[PATH_CAP];
     char to[PATH_CAP];
     (void)snprintf(from, sizeof from, "%s/%s", GOLDEN, name);
@@ -64,8 +61,7 @@ static void link_file(const struct place *p, const char *name)
 }
 
 /* A directory with the conv and the smallest layer case, whose manifest can be changed. */
-static void open_place(struct place *p, cJSON **manifest)
-{
+static void open_place(struct place *p, cJSON **manifest) {
     struct hb_error err = {.struct_size = sizeof err};
     memset(p, 0, sizeof *p);
     p->err.struct_size = sizeof p->err;
@@ -74,7 +70,8 @@ static void open_place(struct place *p, cJSON **manifest)
     assert_int_equal(hb_golden_manifest(GOLDEN, manifest, &err), HB_OK);
     cJSON *cases = cJSON_GetObjectItemCaseSensitive(*manifest, "cases");
     for (int i = cJSON_GetArraySize(cases) - 1; i >= 0; i--) {
-        const char *name = cJSON_GetObjectItemCaseSensitive(cJSON_GetArrayItem(cases, i), "name")->valuestring;
+        const char *name =
+            cJSON_GetObjectItemCaseSensitive(cJSON_GetArrayItem(cases, i), "name")->valuestring;
         if (strcmp(name, "conv_w3_nobias_noact") != 0 && strcmp(name, "mamba2_segments_g2") != 0 &&
             strcmp(name, "gdn_core_128") != 0) {
             cJSON_DeleteItemFromArray(cases, i);
@@ -84,17 +81,16 @@ static void open_place(struct place *p, cJSON **manifest)
     link_file(p, "mamba2_segments_g2.safetensors");
 }
 
-static void write_manifest(const struct place *p, const cJSON *manifest)
-{
+static void write_manifest(const struct place *p, const cJSON *manifest) {
     char *text = cJSON_PrintUnformatted(manifest);
     assert_non_null(text);
     put(p, "manifest.json", text, strlen(text));
     free(text);
 }
 
-static void close_place(const struct place *p)
-{
-    static const char *const names[] = {"manifest.json", "cases.txt", "conv_w3_nobias_noact.safetensors",
+static void close_place(const struct place *p) {
+    static const char *const names[] = {"manifest.json", "cases.txt",
+                                        "conv_w3_nobias_noact.safetensors",
                                         "mamba2_segments_g2.safetensors", "other.safetensors"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[PATH_CAP];
@@ -104,8 +100,7 @@ static void close_place(const struct place *p)
     assert_int_equal(rmdir(p->dir), 0);
 }
 
-static int32_t check_with(const struct hb_adapter *backend, struct place *p)
-{
+static int32_t check_with(const struct hb_adapter *backend, struct place *p) {
     struct hb_golden_options o;
     hb_golden_options_init(&o, p->dir);
     o.n_random = 2;
@@ -116,13 +111,11 @@ static int32_t check_with(const struct hb_adapter *backend, struct place *p)
     return hb_golden_check(backend, &o, see, p, &p->passed, &p->failed, &p->skipped, &p->err);
 }
 
-static int32_t check(struct place *p)
-{
+static int32_t check(struct place *p) {
     return check_with(hb_adapter_oracle(), p);
 }
 
-static void a_directory_without_list_requires_nothing(void **state)
-{
+static void a_directory_without_list_requires_nothing(void **state) {
     (void)state;
     struct place p;
     cJSON *m = NULL;
@@ -136,8 +129,7 @@ static void a_directory_without_list_requires_nothing(void **state)
     close_place(&p);
 }
 
-static void required_names_must_be_there_and_run(void **state)
-{
+static void required_names_must_be_there_and_run(void **state) {
     (void)state;
     static const struct {
         const char *list;
@@ -146,7 +138,8 @@ static void required_names_must_be_there_and_run(void **state)
     } lists[] = {
         {"# nothing\n\r\n\n", 0, 1, "not built"},
         {"conv_w3_nobias_noact\r\nmamba2_segments_g2", 0, 1, "not built"},
-        {"conv_w3_nobias_noact\nlost_case\n", 1, 1, "lost_case : a case of cases.txt that the manifest does not have"},
+        {"conv_w3_nobias_noact\nlost_case\n", 1, 1,
+         "lost_case : a case of cases.txt that the manifest does not have"},
         {"gdn_core_128\n", 1, 0, "gdn_core_128 : mixer gdn_core is not built yet"},
     };
     struct place p;
@@ -167,8 +160,7 @@ static void required_names_must_be_there_and_run(void **state)
     close_place(&p);
 }
 
-static void a_missing_or_broken_manifest_is_told(void **state)
-{
+static void a_missing_or_broken_manifest_is_told(void **state) {
     (void)state;
     static const struct {
         const char *text;
@@ -181,10 +173,14 @@ static void a_missing_or_broken_manifest_is_told(void **state)
         {"{\"cases\":[]}", "format is not 1"},
         {"{\"format\":1,\"cases\":{}}", "cases is not an array"},
         {"[]", "format is not 1"},
-        {"{\"format\":1,\"cases\":[1]}", "manifest case 0: name (1..55 characters), file or op is absent"},
-        {"{\"format\":1,\"cases\":[{\"name\":\"a\",\"file\":\"../a\",\"op\":\"ssd_scan\"}]}", "'../a' is not a plain file name"},
-        {"{\"format\":1,\"cases\":[{\"name\":\"a\",\"file\":\"a\",\"op\":\"x\"}]}", "manifest case 0 (a): unknown op 'x'"},
-        {"{\"format\":1,\"cases\":[{\"name\":\"a\",\"file\":\"a\",\"op\":\"ssd_scan\"}]}", "config is not an object"},
+        {"{\"format\":1,\"cases\":[1]}",
+         "manifest case 0: name (1..55 characters), file or op is absent"},
+        {"{\"format\":1,\"cases\":[{\"name\":\"a\",\"file\":\"../a\",\"op\":\"ssd_scan\"}]}",
+         "'../a' is not a plain file name"},
+        {"{\"format\":1,\"cases\":[{\"name\":\"a\",\"file\":\"a\",\"op\":\"x\"}]}",
+         "manifest case 0 (a): unknown op 'x'"},
+        {"{\"format\":1,\"cases\":[{\"name\":\"a\",\"file\":\"a\",\"op\":\"ssd_scan\"}]}",
+         "config is not an object"},
     };
     struct place p;
     cJSON *m = NULL;
@@ -204,14 +200,15 @@ static void a_missing_or_broken_manifest_is_told(void **state)
     close_place(&p);
 }
 
-/* Sets (or with json null removes) a field of case `name`: a top-level one, or one of its config. */
-static void change(cJSON *manifest, const char *name, const char *object, const char *key, const char *json)
-{
+/* Sets (or with json null removes) a field of case `name`: a top-level one, or one of its config.
+ */
+static void change(cJSON *manifest, const char *name, const char *object, const char *key,
+                   const char *json) {
     cJSON *entry = NULL;
-    cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(manifest, "cases"))
-    {
+    cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(manifest, "cases")) {
         if (strcmp(cJSON_GetObjectItemCaseSensitive(entry, "name")->valuestring, name) == 0) {
-            cJSON *target = object != NULL ? cJSON_GetObjectItemCaseSensitive(entry, object) : entry;
+            cJSON *target =
+                object != NULL ? cJSON_GetObjectItemCaseSensitive(entry, object) : entry;
             cJSON_DeleteItemFromObjectCaseSensitive(target, key);
             if (json != NULL) {
                 cJSON *value = cJSON_Parse(json);
@@ -224,8 +221,7 @@ static void change(cJSON *manifest, const char *name, const char *object, const 
     fail_msg("no case %s", name);
 }
 
-static void an_entry_that_does_not_fit_its_file_is_told(void **state)
-{
+static void an_entry_that_does_not_fit_its_file_is_told(void **state) {
     (void)state;
     static const char *const conv = "conv_w3_nobias_noact";
     static const char *const layer = "mamba2_segments_g2";
@@ -233,37 +229,55 @@ static void an_entry_that_does_not_fit_its_file_is_told(void **state)
         const char *name, *object, *key, *json, *message;
         int32_t status;
     } bad[] = {
-        {layer, NULL, "name", "\"conv_w3_nobias_noact\"", "case name 'conv_w3_nobias_noact' is used twice", HB_ERR_PARSE},
+        {layer, NULL, "name", "\"conv_w3_nobias_noact\"",
+         "case name 'conv_w3_nobias_noact' is used twice", HB_ERR_PARSE},
         {layer, NULL, "file", "\"lost.safetensors\"", "lost.safetensors", HB_ERR_IO},
-        {layer, NULL, "states", NULL, "dimension 0 of tensor 'exp64.conv_state' is 6, the config says 0", HB_ERR_PARSE},
+        {layer, NULL, "states", NULL,
+         "dimension 0 of tensor 'exp64.conv_state' is 6, the config says 0", HB_ERR_PARSE},
         {layer, NULL, "states",
-         "[{\"index\":0,\"sequence\":0,\"after_token\":17},{\"index\":1,\"sequence\":0,\"after_token\":99},{},{},{},{}]",
+         "[{\"index\":0,\"sequence\":0,\"after_token\":17},{\"index\":1,\"sequence\":0,\"after_"
+         "token\":99},{},{},{},{}]",
          "states[1] names index 1, sequence 0, token 99", HB_ERR_PARSE},
-        {layer, NULL, "producer", "{\"function\":\"models.other.X\"}", "producer is none of the known layers", HB_ERR_PARSE},
-        {layer, "tensors", "exp64.y", "{\"shape\":[66,31]}", "dimension 1 of tensor 'exp64.y' is 32, the config says 31",
+        {layer, NULL, "producer", "{\"function\":\"models.other.X\"}",
+         "producer is none of the known layers", HB_ERR_PARSE},
+        {layer, "tensors", "exp64.y", "{\"shape\":[66,31]}",
+         "dimension 1 of tensor 'exp64.y' is 32, the config says 31", HB_ERR_PARSE},
+        {layer, "tensors", "exp64.y", "{\"shape\":[66]}",
+         "tensor 'exp64.y' has 2 dimensions, 1 are needed", HB_ERR_PARSE},
+        {layer, "tensors", "exp64.y", "{\"shape\":[66,-1]}", "shape of 'exp64.y' is not valid",
          HB_ERR_PARSE},
-        {layer, "tensors", "exp64.y", "{\"shape\":[66]}", "tensor 'exp64.y' has 2 dimensions, 1 are needed", HB_ERR_PARSE},
-        {layer, "tensors", "exp64.y", "{\"shape\":[66,-1]}", "shape of 'exp64.y' is not valid", HB_ERR_PARSE},
         {layer, "tensors", "exp64.y", "{}", "gives no shape of 'exp64.y'", HB_ERR_PARSE},
-        {layer, "tensors", "exp64.z", "{\"shape\":[1]}", "the file has no tensor 'exp64.z'", HB_ERR_PARSE},
+        {layer, "tensors", "exp64.z", "{\"shape\":[1]}", "the file has no tensor 'exp64.z'",
+         HB_ERR_PARSE},
         {layer, "config", "num_heads", "8", "the config says", HB_ERR_PARSE},
-        {layer, "config", "num_heads", "0", "config.num_heads is absent or not an integer in 1..1024", HB_ERR_PARSE},
-        {layer, "config", "num_heads", "1.5", "config.num_heads is absent or not an integer", HB_ERR_PARSE},
-        {layer, "config", "num_heads", NULL, "config.num_heads is absent or not an integer", HB_ERR_PARSE},
-        {layer, "config", "conv_kernel", "5", "config.conv_kernel is absent or not an integer in 1..4", HB_ERR_PARSE},
+        {layer, "config", "num_heads", "0",
+         "config.num_heads is absent or not an integer in 1..1024", HB_ERR_PARSE},
+        {layer, "config", "num_heads", "1.5", "config.num_heads is absent or not an integer",
+         HB_ERR_PARSE},
+        {layer, "config", "num_heads", NULL, "config.num_heads is absent or not an integer",
+         HB_ERR_PARSE},
+        {layer, "config", "conv_kernel", "5",
+         "config.conv_kernel is absent or not an integer in 1..4", HB_ERR_PARSE},
         {layer, "config", "n_groups", "3", "4 heads are not divisible by 3 groups", HB_ERR_PARSE},
-        {layer, "config", "hidden_act", "\"gelu\"", "hidden_act of the config is not silu", HB_ERR_PARSE},
-        {layer, "config", "layer_norm_epsilon", "0", "norm epsilon of the config is not positive", HB_ERR_PARSE},
-        {layer, "config", "time_step_limit", "[0.5, 0.1]", "time step limits of the config", HB_ERR_PARSE},
+        {layer, "config", "hidden_act", "\"gelu\"", "hidden_act of the config is not silu",
+         HB_ERR_PARSE},
+        {layer, "config", "layer_norm_epsilon", "0", "norm epsilon of the config is not positive",
+         HB_ERR_PARSE},
+        {layer, "config", "time_step_limit", "[0.5, 0.1]", "time step limits of the config",
+         HB_ERR_PARSE},
         {layer, "config", "time_step_limit", "[0]", "time step limits of the config", HB_ERR_PARSE},
-        {layer, "config", "ssm_in_multiplier", "\"x\"", "ssm_in_multiplier of the config is not a number", HB_ERR_PARSE},
-        {layer, "config", "sequences", "[[66],[0]]", "config.sequences[1] holds a length outside 1..", HB_ERR_PARSE},
+        {layer, "config", "ssm_in_multiplier", "\"x\"",
+         "ssm_in_multiplier of the config is not a number", HB_ERR_PARSE},
+        {layer, "config", "sequences", "[[66],[0]]",
+         "config.sequences[1] holds a length outside 1..", HB_ERR_PARSE},
         {layer, "config", "sequences", "[[66],[]]", "config.sequences[1] is empty", HB_ERR_PARSE},
         {layer, "config", "sequences", "[]", "config.sequences has 0 entries", HB_ERR_PARSE},
         {layer, "config", "sequences", "[[65]]", "is 66, the config says 65", HB_ERR_PARSE},
-        {conv, "config", "activation", "\"relu\"", "config.activation is neither silu nor none", HB_ERR_PARSE},
+        {conv, "config", "activation", "\"relu\"", "config.activation is neither silu nor none",
+         HB_ERR_PARSE},
         {conv, "config", "width", "4", "the config says 4", HB_ERR_PARSE},
-        {conv, "config", "sequences", "[[3],[3],[3],[20]]", "dimension 0 of tensor 'exp64.state' is 7", HB_ERR_PARSE},
+        {conv, "config", "sequences", "[[3],[3],[3],[20]]",
+         "dimension 0 of tensor 'exp64.state' is 7", HB_ERR_PARSE},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct place p;
@@ -273,15 +287,15 @@ static void an_entry_that_does_not_fit_its_file_is_told(void **state)
         write_manifest(&p, m);
         const int32_t status = check(&p);
         if (status != bad[i].status || strstr(p.err.text, bad[i].message) == NULL) {
-            fail_msg("change %zu: status %d, '%s', wanted '%s'", i, status, p.err.text, bad[i].message);
+            fail_msg("change %zu: status %d, '%s', wanted '%s'", i, status, p.err.text,
+                     bad[i].message);
         }
         cJSON_Delete(m);
         close_place(&p);
     }
 }
 
-static void a_broken_tensor_file_is_named(void **state)
-{
+static void a_broken_tensor_file_is_named(void **state) {
     (void)state;
     struct place p;
     cJSON *m = NULL;
@@ -295,8 +309,7 @@ static void a_broken_tensor_file_is_named(void **state)
     close_place(&p);
 }
 
-static void oversized_lists_are_refused(void **state)
-{
+static void oversized_lists_are_refused(void **state) {
     (void)state;
     struct place p;
     cJSON *m = NULL;
@@ -316,31 +329,30 @@ static void oversized_lists_are_refused(void **state)
 /* ---- backends ---- */
 
 /* The oracle with one function replaced. */
-static int32_t no_create(void *ctx, const struct hb_config *config, const struct hb_layer_params *params, void **handle,
-                         struct hb_error *err)
-{
+static int32_t no_create(void *ctx, const struct hb_config *config,
+                         const struct hb_layer_params *params, void **handle,
+                         struct hb_error *err) {
     (void)ctx;
     (void)config;
     (void)params;
     (void)handle;
     return hb_fail(err, HB_RULE_CFG_VARIANT, 1, 3, 0);
 }
-static int32_t no_memory(void *ctx, const struct hb_config *config, const struct hb_layer_params *params, void **handle,
-                         struct hb_error *err)
-{
+static int32_t no_memory(void *ctx, const struct hb_config *config,
+                         const struct hb_layer_params *params, void **handle,
+                         struct hb_error *err) {
     (void)ctx;
     (void)config;
     (void)params;
     (void)handle;
     return hb_fail_text(err, HB_ERR_MEMORY, "no room");
 }
-static int32_t no_finish(void *handle, struct hb_error *err)
-{
+static int32_t no_finish(void *handle, struct hb_error *err) {
     (void)handle;
     return hb_fail_text(err, HB_ERR_DEVICE, "the device is gone");
 }
-static int32_t dirty_read(void *handle, struct hb_buf buf, void *dst, uint64_t bytes, struct hb_error *err)
-{
+static int32_t dirty_read(void *handle, struct hb_buf buf, void *dst, uint64_t bytes,
+                          struct hb_error *err) {
     const int32_t status = hb_adapter_oracle()->buf_read(handle, buf, dst, bytes, err);
     uint8_t *last = (uint8_t *)dst + bytes - 2;
     if (last[0] == 0 && last[1] == 0) {
@@ -348,27 +360,23 @@ static int32_t dirty_read(void *handle, struct hb_buf buf, void *dst, uint64_t b
     }
     return status;
 }
-static int32_t only_extend(void *ctx, struct hb_caps *caps, struct hb_error *err)
-{
+static int32_t only_extend(void *ctx, struct hb_caps *caps, struct hb_error *err) {
     const int32_t status = hb_adapter_oracle()->describe(ctx, caps, err);
     caps->modes = 1U << 1;
     return status;
 }
-static int32_t without_regions(void *ctx, struct hb_caps *caps, struct hb_error *err)
-{
+static int32_t without_regions(void *ctx, struct hb_caps *caps, struct hb_error *err) {
     const int32_t status = hb_adapter_oracle()->describe(ctx, caps, err);
     caps->has_regions = 0;
     return status;
 }
-static int32_t without_fp32(void *ctx, struct hb_caps *caps, struct hb_error *err)
-{
+static int32_t without_fp32(void *ctx, struct hb_caps *caps, struct hb_error *err) {
     const int32_t status = hb_adapter_oracle()->describe(ctx, caps, err);
     caps->act_dtypes = 1U << HB_BF16;
     return status;
 }
 
-static void what_a_backend_cannot_do_is_skipped_and_what_it_fails_is_not(void **state)
-{
+static void what_a_backend_cannot_do_is_skipped_and_what_it_fails_is_not(void **state) {
     (void)state;
     struct hb_adapter table[7];
     for (int i = 0; i < 7; i++) {
@@ -400,7 +408,8 @@ static void what_a_backend_cannot_do_is_skipped_and_what_it_fails_is_not(void **
         write_manifest(&p, m);
         p.wanted = want[i].text;
         assert_int_equal(check_with(&table[i], &p), HB_OK);
-        if (p.passed != want[i].passed || p.failed != want[i].failed || p.skipped != want[i].skipped || p.found == 0) {
+        if (p.passed != want[i].passed || p.failed != want[i].failed ||
+            p.skipped != want[i].skipped || p.found == 0) {
             fail_msg("backend %d: %d %d %d, '%s'", i, p.passed, p.failed, p.skipped, p.text);
         }
         cJSON_Delete(m);
@@ -408,8 +417,7 @@ static void what_a_backend_cannot_do_is_skipped_and_what_it_fails_is_not(void **
     }
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_directory_without_list_requires_nothing),
         cmocka_unit_test(required_names_must_be_there_and_run),

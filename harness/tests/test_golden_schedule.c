@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Schedules of the golden check: every token once and in order, every stored state met, legal rows, and variety. */
+ * Schedules of the golden check: every token once and in order, every stored state met, legal rows,
+ * and variety. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,15 +18,13 @@
 
 enum { SEEDS = 200, MAX_SEQ = 8 };
 
-static void import(const char *name, struct hb_golden_problem *p)
-{
+static void import(const char *name, struct hb_golden_problem *p) {
     struct hb_error err = {.struct_size = sizeof err};
     cJSON *manifest = NULL;
     memset(p, 0, sizeof *p);
     assert_int_equal(hb_golden_manifest(GOLDEN, &manifest, &err), HB_OK);
     const cJSON *entry = NULL;
-    cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(manifest, "cases"))
-    {
+    cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(manifest, "cases")) {
         if (strcmp(cJSON_GetObjectItemCaseSensitive(entry, "name")->valuestring, name) == 0) {
             assert_int_equal(hb_golden_import(GOLDEN, entry, 0, p, &err), HB_OK);
         }
@@ -34,8 +33,8 @@ static void import(const char *name, struct hb_golden_problem *p)
     assert_true(p->n_seq > 0 && p->n_seq <= MAX_SEQ);
 }
 
-static struct hb_golden_schedule make(const struct hb_golden_problem *p, int32_t kind, uint64_t seed)
-{
+static struct hb_golden_schedule make(const struct hb_golden_problem *p, int32_t kind,
+                                      uint64_t seed) {
     struct hb_golden_schedule s;
     struct hb_error err = {.struct_size = sizeof err};
     assert_int_equal(hb_golden_schedule_make(p, kind, seed, &s, &err), HB_OK);
@@ -43,9 +42,8 @@ static struct hb_golden_schedule make(const struct hb_golden_problem *p, int32_t
 }
 
 /* One row against the rules of forward-batch.md and tracking.md; met: stored states met so far. */
-static void check_row(const struct hb_golden_problem *p, const struct hb_golden_schedule *s, int32_t mode,
-                      const struct hb_golden_row *row, int32_t *pos, int32_t *met)
-{
+static void check_row(const struct hb_golden_problem *p, const struct hb_golden_schedule *s,
+                      int32_t mode, const struct hb_golden_row *row, int32_t *pos, int32_t *met) {
     const int32_t before = pos[row->seq];
     assert_true(row->n >= 1);
     pos[row->seq] += row->n;
@@ -63,8 +61,8 @@ static void check_row(const struct hb_golden_problem *p, const struct hb_golden_
     }
 }
 
-static void check_schedule(const struct hb_golden_problem *p, const struct hb_golden_schedule *s, int32_t all_states)
-{
+static void check_schedule(const struct hb_golden_problem *p, const struct hb_golden_schedule *s,
+                           int32_t all_states) {
     int32_t pos[MAX_SEQ] = {0};
     int32_t met[64] = {0};
     int32_t row = 0;
@@ -73,10 +71,12 @@ static void check_schedule(const struct hb_golden_problem *p, const struct hb_go
         int32_t used[MAX_SEQ] = {0};
         int32_t n_decode = 0;
         assert_int_equal(forward->first_row, row);
-        assert_true(forward->n_rows >= 1 && forward->pad_rows >= 0 && forward->pad_tokens >= forward->pad_rows);
+        assert_true(forward->n_rows >= 1 && forward->pad_rows >= 0 &&
+                    forward->pad_tokens >= forward->pad_rows);
         for (int32_t i = 0; i < forward->n_rows; i++, row++) {
             assert_int_equal(used[s->row[row].seq]++, 0); /* a sequence is one row of a batch */
-            assert_true(s->row[row].decode || n_decode == 0); /* decode rows stand behind the others */
+            assert_true(s->row[row].decode ||
+                        n_decode == 0); /* decode rows stand behind the others */
             n_decode += s->row[row].decode;
             check_row(p, s, forward->mode, &s->row[row], pos, met);
         }
@@ -92,8 +92,7 @@ static void check_schedule(const struct hb_golden_problem *p, const struct hb_go
     }
 }
 
-static void whole_requests_are_one_extend(void **state)
-{
+static void whole_requests_are_one_extend(void **state) {
     (void)state;
     struct hb_golden_problem p;
     import("mamba2_varlen_chunk64", &p);
@@ -107,16 +106,16 @@ static void whole_requests_are_one_extend(void **state)
 }
 
 /* [[5, 1, 1], [1, 1], [33], [3, 4, 1]] */
-static void segments_run_together_and_single_continuations_decode(void **state)
-{
+static void segments_run_together_and_single_continuations_decode(void **state) {
     (void)state;
     struct hb_golden_problem p;
     import("mamba2_mixed_prefill_decode", &p);
     struct hb_golden_schedule s = make(&p, HB_GOLDEN_SEGMENTS, 0);
     check_schedule(&p, &s, 1);
     static const int32_t mode[3] = {HB_MODE_EXTEND, HB_MODE_MIXED, HB_MODE_DECODE};
-    static const struct hb_golden_row rows[9] = {{0, 5, 0, 0}, {1, 1, 0, 0}, {2, 33, 0, 0}, {3, 3, 0, 0}, {3, 4, 0, 0},
-                                                 {0, 1, 1, 0}, {1, 1, 1, 0}, {0, 1, 1, 0},  {3, 1, 1, 0}};
+    static const struct hb_golden_row rows[9] = {{0, 5, 0, 0}, {1, 1, 0, 0}, {2, 33, 0, 0},
+                                                 {3, 3, 0, 0}, {3, 4, 0, 0}, {0, 1, 1, 0},
+                                                 {1, 1, 1, 0}, {0, 1, 1, 0}, {3, 1, 1, 0}};
     assert_int_equal(s.n_forwards, 3);
     assert_int_equal(s.n_rows, 9);
     assert_memory_equal(s.row, rows, sizeof rows);
@@ -127,11 +126,11 @@ static void segments_run_together_and_single_continuations_decode(void **state)
     hb_golden_problem_free(&p);
 }
 
-static void random_schedules_are_legal_and_meet_every_stored_state(void **state)
-{
+static void random_schedules_are_legal_and_meet_every_stored_state(void **state) {
     (void)state;
-    static const char *const names[] = {"mamba2_varlen_chunk64", "mamba2_mixed_prefill_decode", "mamba2_segments_g2",
-                                        "ssd_g2_D_bias_T128", "conv_w4_silu", "gated_rms_norm_a"};
+    static const char *const names[] = {"mamba2_varlen_chunk64", "mamba2_mixed_prefill_decode",
+                                        "mamba2_segments_g2",    "ssd_g2_D_bias_T128",
+                                        "conv_w4_silu",          "gated_rms_norm_a"};
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
         struct hb_golden_problem p;
         import(names[k], &p);
@@ -145,8 +144,7 @@ static void random_schedules_are_legal_and_meet_every_stored_state(void **state)
 }
 
 /* What the random schedules are for occurs among them. */
-static void random_schedules_have_variety(void **state)
-{
+static void random_schedules_have_variety(void **state) {
     (void)state;
     int32_t modes[10] = {0};
     int32_t m2 = 0;
@@ -167,7 +165,8 @@ static void random_schedules_have_variety(void **state)
         for (int32_t f = 0; f < s.n_forwards; f++) {
             modes[s.forward[f].mode]++;
             padded += s.forward[f].pad_rows > 0;
-            m2 += s.forward[f].mode == HB_MODE_MIXED && s.row[s.forward[f].first_row + s.forward[f].n_rows - 1].decode;
+            m2 += s.forward[f].mode == HB_MODE_MIXED &&
+                  s.row[s.forward[f].first_row + s.forward[f].n_rows - 1].decode;
         }
         for (int32_t i = 0; i < s.n_rows; i++) {
             const struct hb_golden_row *row = &s.row[i];
@@ -180,15 +179,15 @@ static void random_schedules_have_variety(void **state)
         permuted += one == &many && s.order[0] != 0;
         hb_golden_schedule_free(&s);
     }
-    assert_true(modes[HB_MODE_EXTEND] > 50 && modes[HB_MODE_DECODE] > 50 && modes[HB_MODE_MIXED] > 50);
+    assert_true(modes[HB_MODE_EXTEND] > 50 && modes[HB_MODE_DECODE] > 50 &&
+                modes[HB_MODE_MIXED] > 50);
     assert_true(m2 > 20 && padded > 20 && permuted > 20 && crossing > 50);
     assert_true(inner_track > 20 && end_track > 20 && decode_track > 20);
     hb_golden_problem_free(&p);
     hb_golden_problem_free(&many);
 }
 
-static void a_seed_names_its_schedule(void **state)
-{
+static void a_seed_names_its_schedule(void **state) {
     (void)state;
     struct hb_golden_problem p;
     import("mamba2_varlen_chunk64", &p);
@@ -197,15 +196,15 @@ static void a_seed_names_its_schedule(void **state)
     struct hb_golden_schedule c = make(&p, HB_GOLDEN_RANDOM, 6);
     assert_int_equal(a.n_rows, b.n_rows);
     assert_memory_equal(a.row, b.row, (size_t)a.n_rows * sizeof *a.row);
-    assert_true(a.n_rows != c.n_rows || memcmp(a.row, c.row, (size_t)a.n_rows * sizeof *a.row) != 0);
+    assert_true(a.n_rows != c.n_rows ||
+                memcmp(a.row, c.row, (size_t)a.n_rows * sizeof *a.row) != 0);
     hb_golden_schedule_free(&a);
     hb_golden_schedule_free(&b);
     hb_golden_schedule_free(&c);
     hb_golden_problem_free(&p);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_requests_are_one_extend),
         cmocka_unit_test(segments_run_together_and_single_continuations_decode),

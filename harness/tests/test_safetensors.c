@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Safetensors: what is accepted reads back exactly; every kind of malformed file is refused with its reason. */
+ * Safetensors: what is accepted reads back exactly; every kind of malformed file is refused with
+ * its reason. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,9 +18,10 @@
 
 #include "harness/safetensors.h"
 
-/* A file image: prefix with `claimed` as header length (-1: its own), header, then data_bytes zeros. */
-static size_t image(const char *header, size_t header_len, int64_t claimed, size_t data_bytes, uint8_t *out)
-{
+/* A file image: prefix with `claimed` as header length (-1: its own), header, then data_bytes
+ * zeros. */
+static size_t image(const char *header, size_t header_len, int64_t claimed, size_t data_bytes,
+                    uint8_t *out) {
     const uint64_t n = claimed < 0 ? header_len : (uint64_t)claimed;
     for (int i = 0; i < 8; i++) {
         out[i] = (uint8_t)(n >> (8 * i) & 255);
@@ -29,8 +31,8 @@ static size_t image(const char *header, size_t header_len, int64_t claimed, size
     return 8 + header_len + data_bytes;
 }
 
-static int32_t parse(const char *header, size_t data_bytes, struct hb_st_file *f, struct hb_error *err)
-{
+static int32_t parse(const char *header, size_t data_bytes, struct hb_st_file *f,
+                     struct hb_error *err) {
     uint8_t bytes[4096];
     memset(err, 0, sizeof *err);
     err->struct_size = sizeof *err;
@@ -43,8 +45,7 @@ static int32_t parse(const char *header, size_t data_bytes, struct hb_st_file *f
     return status;
 }
 
-static void accepts_every_dtype_with_exact_values(void **state)
-{
+static void accepts_every_dtype_with_exact_values(void **state) {
     (void)state;
     static const uint16_t half[6] = {0x3c00, 0xc000, 0x0001, 0x7bff, 0x7c00, 0x8400};
     static const double half_value[6] = {1.0, -2.0, 0x1p-24, 65504.0, INFINITY, -0x1p-14};
@@ -56,13 +57,48 @@ static void accepts_every_dtype_with_exact_values(void **state)
     static const uint8_t u8[3] = {0, 200, 255};
     const struct hb_st_tensor all[8] = {
         {.name = (char[]){"f64"}, .dtype = HB_ST_F64, .n_dims = 0, .data = f64, .bytes = 8},
-        {.name = (char[]){"f32"}, .dtype = HB_ST_F32, .n_dims = 2, .shape = {1, 2}, .data = f32, .bytes = 8},
-        {.name = (char[]){"bf16"}, .dtype = HB_ST_BF16, .n_dims = 1, .shape = {2}, .data = bf16, .bytes = 4},
-        {.name = (char[]){"f16"}, .dtype = HB_ST_F16, .n_dims = 1, .shape = {6}, .data = half, .bytes = 12},
-        {.name = (char[]){"i64"}, .dtype = HB_ST_I64, .n_dims = 1, .shape = {2}, .data = i64, .bytes = 16},
-        {.name = (char[]){"i32"}, .dtype = HB_ST_I32, .n_dims = 1, .shape = {1}, .data = i32, .bytes = 4},
-        {.name = (char[]){"u8 \"q\"\\\n"}, .dtype = HB_ST_U8, .n_dims = 1, .shape = {3}, .data = u8, .bytes = 3},
-        {.name = (char[]){"bool"}, .dtype = HB_ST_BOOL, .n_dims = 2, .shape = {0, 5}, .data = u8, .bytes = 0},
+        {.name = (char[]){"f32"},
+         .dtype = HB_ST_F32,
+         .n_dims = 2,
+         .shape = {1, 2},
+         .data = f32,
+         .bytes = 8},
+        {.name = (char[]){"bf16"},
+         .dtype = HB_ST_BF16,
+         .n_dims = 1,
+         .shape = {2},
+         .data = bf16,
+         .bytes = 4},
+        {.name = (char[]){"f16"},
+         .dtype = HB_ST_F16,
+         .n_dims = 1,
+         .shape = {6},
+         .data = half,
+         .bytes = 12},
+        {.name = (char[]){"i64"},
+         .dtype = HB_ST_I64,
+         .n_dims = 1,
+         .shape = {2},
+         .data = i64,
+         .bytes = 16},
+        {.name = (char[]){"i32"},
+         .dtype = HB_ST_I32,
+         .n_dims = 1,
+         .shape = {1},
+         .data = i32,
+         .bytes = 4},
+        {.name = (char[]){"u8 \"q\"\\\n"},
+         .dtype = HB_ST_U8,
+         .n_dims = 1,
+         .shape = {3},
+         .data = u8,
+         .bytes = 3},
+        {.name = (char[]){"bool"},
+         .dtype = HB_ST_BOOL,
+         .n_dims = 2,
+         .shape = {0, 5},
+         .data = u8,
+         .bytes = 0},
     };
     char dir[] = "/tmp/hb_st_XXXXXX";
     char path[64];
@@ -103,12 +139,12 @@ static void accepts_every_dtype_with_exact_values(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
-static void accepts_metadata_and_trailing_spaces(void **state)
-{
+static void accepts_metadata_and_trailing_spaces(void **state) {
     (void)state;
     struct hb_st_file f;
     struct hb_error err;
-    assert_int_equal(parse("{\"__metadata__\":{\"a\":\"b\"},\"t\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":"
+    assert_int_equal(parse("{\"__metadata__\":{\"a\":\"b\"},\"t\":{\"dtype\":\"F32\",\"shape\":[2],"
+                           "\"data_offsets\":"
                            "[0,8]}}    ",
                            8, &f, &err),
                      HB_OK);
@@ -121,10 +157,11 @@ static void accepts_metadata_and_trailing_spaces(void **state)
 
 #define T(fields) "{\"t\":{" fields "}}"
 #define D "\"dtype\":\"F32\","
-#define TWO(a, b) "{\"s\":{" D "\"shape\":[2],\"data_offsets\":[" a "]},\"t\":{" D "\"shape\":[2],\"data_offsets\":[" b "]}}"
+#define TWO(a, b)                                                                                  \
+    "{\"s\":{" D "\"shape\":[2],\"data_offsets\":[" a "]},\"t\":{" D                               \
+    "\"shape\":[2],\"data_offsets\":[" b "]}}"
 
-static void every_malformed_header_is_refused_with_value_and_limit(void **state)
-{
+static void every_malformed_header_is_refused_with_value_and_limit(void **state) {
     (void)state;
     static const struct {
         const char *header;
@@ -141,49 +178,66 @@ static void every_malformed_header_is_refused_with_value_and_limit(void **state)
         {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__ entry 'a' is not a string"},
         {"{\"__metadata__\":[]}", 0, "__metadata__ is not an object of strings"},
         {"{\"t\":[]}", 0, "tensor 't' is not an object"},
-        {T(D "\"shape\":[2],\"data_offsets\":[0,8],\"x\":1"), 8, "tensor 't' has the unknown field 'x'"},
+        {T(D "\"shape\":[2],\"data_offsets\":[0,8],\"x\":1"), 8,
+         "tensor 't' has the unknown field 'x'"},
         {T(D "\"shape\":[2],\"shape\":[2],\"data_offsets\":[0,8]"), 8, "key appears twice"},
         {T("\"shape\":[2],\"data_offsets\":[0,8]"), 8, "tensor 't' has no field 'dtype'"},
         {T(D "\"data_offsets\":[0,8]"), 8, "tensor 't' has no field 'shape'"},
         {T(D "\"shape\":[2]"), 8, "tensor 't' has no field 'data_offsets'"},
-        {T("\"dtype\":\"F8\",\"shape\":[2],\"data_offsets\":[0,8]"), 8, "tensor 't' has the unknown dtype 'F8'"},
-        {T("\"dtype\":1,\"shape\":[2],\"data_offsets\":[0,8]"), 8, "tensor 't' has the unknown dtype '?'"},
+        {T("\"dtype\":\"F8\",\"shape\":[2],\"data_offsets\":[0,8]"), 8,
+         "tensor 't' has the unknown dtype 'F8'"},
+        {T("\"dtype\":1,\"shape\":[2],\"data_offsets\":[0,8]"), 8,
+         "tensor 't' has the unknown dtype '?'"},
         {T(D "\"shape\":2,\"data_offsets\":[0,8]"), 8, "tensor 't': shape is not an array"},
         {T(D "\"shape\":[-1],\"data_offsets\":[0,8]"), 8, "dimension 0 is -1, valid are integers"},
-        {T(D "\"shape\":[2,1.5],\"data_offsets\":[0,8]"), 8, "dimension 1 is 1.5, valid are integers"},
-        {T(D "\"shape\":[[2]],\"data_offsets\":[0,8]"), 8, "dimension 0 is nan, valid are integers"},
+        {T(D "\"shape\":[2,1.5],\"data_offsets\":[0,8]"), 8,
+         "dimension 1 is 1.5, valid are integers"},
+        {T(D "\"shape\":[[2]],\"data_offsets\":[0,8]"), 8,
+         "dimension 0 is nan, valid are integers"},
         {T(D "\"shape\":[9007199254740992],\"data_offsets\":[0,8]"), 8, "9007199254740992"},
-        {T(D "\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,8]"), 8, "has 9 dimensions, the limit is 8"},
+        {T(D "\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,8]"), 8,
+         "has 9 dimensions, the limit is 8"},
         {T(D "\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]"), 0,
          "dimension 1 is 4294967296, the size overflows 2^63 bytes"},
-        {T(D "\"shape\":[3],\"data_offsets\":[0,8]"), 8, "has 8 bytes by its offsets, 12 by shape and dtype"},
+        {T(D "\"shape\":[3],\"data_offsets\":[0,8]"), 8,
+         "has 8 bytes by its offsets, 12 by shape and dtype"},
         {T(D "\"shape\":[2],\"data_offsets\":[8,0]"), 8, "begin 8 is above end 0"},
-        {T(D "\"shape\":[2],\"data_offsets\":[0,16]"), 8, "ends at byte 16, the file has 8 bytes of data"},
-        {T(D "\"shape\":[2],\"data_offsets\":[0]"), 8, "data_offsets is not an array of 2 integers"},
-        {T(D "\"shape\":[2],\"data_offsets\":[0,8,8]"), 8, "data_offsets is not an array of 2 integers"},
-        {T(D "\"shape\":[2],\"data_offsets\":[-8,0]"), 8, "data_offsets is not an array of 2 integers"},
-        {T(D "\"shape\":[2],\"data_offsets\":[0.5,8.5]"), 9, "data_offsets is not an array of 2 integers"},
-        {T(D "\"shape\":[2],\"data_offsets\":\"0\""), 8, "data_offsets is not an array of 2 integers"},
-        {T(D "\"shape\":[2],\"data_offsets\":[0,8]"), 12, "the tensors cover 8 bytes, the file has 12 bytes of data"},
+        {T(D "\"shape\":[2],\"data_offsets\":[0,16]"), 8,
+         "ends at byte 16, the file has 8 bytes of data"},
+        {T(D "\"shape\":[2],\"data_offsets\":[0]"), 8,
+         "data_offsets is not an array of 2 integers"},
+        {T(D "\"shape\":[2],\"data_offsets\":[0,8,8]"), 8,
+         "data_offsets is not an array of 2 integers"},
+        {T(D "\"shape\":[2],\"data_offsets\":[-8,0]"), 8,
+         "data_offsets is not an array of 2 integers"},
+        {T(D "\"shape\":[2],\"data_offsets\":[0.5,8.5]"), 9,
+         "data_offsets is not an array of 2 integers"},
+        {T(D "\"shape\":[2],\"data_offsets\":\"0\""), 8,
+         "data_offsets is not an array of 2 integers"},
+        {T(D "\"shape\":[2],\"data_offsets\":[0,8]"), 12,
+         "the tensors cover 8 bytes, the file has 12 bytes of data"},
         {"{}", 1, "the tensors cover 0 bytes, the file has 1 bytes of data"},
-        {TWO("0,8", "4,12"), 12, "tensor 't' begins at byte 4 and overlaps the data before it, which ends at 8"},
+        {TWO("0,8", "4,12"), 12,
+         "tensor 't' begins at byte 4 and overlaps the data before it, which ends at 8"},
         {TWO("0,8", "0,8"), 8, "and overlaps the data before it"},
-        {TWO("0,8", "12,20"), 20, "tensor 't' begins at byte 12 and leaves a gap after the data before it, which ends at 8"},
+        {TWO("0,8", "12,20"), 20,
+         "tensor 't' begins at byte 12 and leaves a gap after the data before it, which ends at 8"},
         {TWO("4,12", "12,20"), 20, "tensor 's' begins at byte 4 and leaves a gap after"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct hb_st_file f = {NULL, 77, NULL, 77};
         struct hb_error err;
         const int32_t status = parse(bad[i].header, bad[i].data, &f, &err);
-        if (status != HB_ERR_PARSE || strstr(err.text, bad[i].text) == NULL || err.text[0] == '\0') {
-            fail_msg("header %zu: status %d, text '%s', wanted '%s'", i, status, err.text, bad[i].text);
+        if (status != HB_ERR_PARSE || strstr(err.text, bad[i].text) == NULL ||
+            err.text[0] == '\0') {
+            fail_msg("header %zu: status %d, text '%s', wanted '%s'", i, status, err.text,
+                     bad[i].text);
         }
         assert_int_equal(f.size, 77); /* written only on success */
     }
 }
 
-static void nesting_depth_is_limited(void **state)
-{
+static void nesting_depth_is_limited(void **state) {
     (void)state;
     char deep[400] = "{\"t\":";
     memset(deep + 5, '[', 180);
@@ -195,8 +249,7 @@ static void nesting_depth_is_limited(void **state)
     assert_non_null(strstr(err.text, "64"));
 }
 
-static void header_length_is_checked_before_it_is_used(void **state)
-{
+static void header_length_is_checked_before_it_is_used(void **state) {
     (void)state;
     static const struct {
         size_t size;
@@ -223,8 +276,7 @@ static void header_length_is_checked_before_it_is_used(void **state)
 }
 
 /* Every prefix of a good file is refused, whatever it cuts. */
-static void every_truncation_is_refused(void **state)
-{
+static void every_truncation_is_refused(void **state) {
     (void)state;
     uint8_t bytes[512];
     const char *header = TWO("0,8", "8,16");
@@ -240,8 +292,7 @@ static void every_truncation_is_refused(void **state)
     }
 }
 
-static void unreadable_paths_are_io_errors(void **state)
-{
+static void unreadable_paths_are_io_errors(void **state) {
     (void)state;
     struct hb_st_file f;
     struct hb_error err = {.struct_size = sizeof err};
@@ -252,8 +303,7 @@ static void unreadable_paths_are_io_errors(void **state)
     assert_non_null(strstr(err.text, "not a regular file"));
 }
 
-static int entries(const char *dir)
-{
+static int entries(const char *dir) {
     DIR *d = opendir(dir);
     int n = 0;
     if (d == NULL) {
@@ -267,12 +317,15 @@ static int entries(const char *dir)
     return n;
 }
 
-static void a_failed_write_leaves_nothing_behind(void **state)
-{
+static void a_failed_write_leaves_nothing_behind(void **state) {
     (void)state;
     static const float v[2] = {1.0F, 2.0F};
-    const struct hb_st_tensor good = {
-        .name = (char[]){"t"}, .dtype = HB_ST_F32, .n_dims = 1, .shape = {2}, .data = v, .bytes = 8};
+    const struct hb_st_tensor good = {.name = (char[]){"t"},
+                                      .dtype = HB_ST_F32,
+                                      .n_dims = 1,
+                                      .shape = {2},
+                                      .data = v,
+                                      .bytes = 8};
     struct hb_st_tensor bad = good;
     char dir[] = "/tmp/hb_st_XXXXXX";
     char path[64];
@@ -284,7 +337,8 @@ static void a_failed_write_leaves_nothing_behind(void **state)
     (void)snprintf(path, sizeof path, "%s/x", dir);
     assert_int_equal(mkdir(path, 0700), 0);
     memset(&err, 0, sizeof err);
-    assert_int_equal(hb_st_write(path, &good, 1, &err), HB_ERR_IO); /* rename onto a folder fails after the data */
+    assert_int_equal(hb_st_write(path, &good, 1, &err),
+                     HB_ERR_IO); /* rename onto a folder fails after the data */
     assert_int_equal(entries(dir), 1);
     assert_int_equal(rmdir(path), 0);
     bad.bytes = 4;
@@ -297,6 +351,11 @@ static void a_failed_write_leaves_nothing_behind(void **state)
     assert_int_equal(hb_st_write(path, &bad, 1, &err), HB_ERR_SHAPE);
     assert_non_null(strstr(err.text, "dimension 0 is -2"));
     bad = good;
+    bad.data = NULL;
+    memset(&err, 0, sizeof err);
+    assert_int_equal(hb_st_write(path, &bad, 1, &err), HB_ERR_SHAPE);
+    assert_non_null(strstr(err.text, "tensor 't' has 8 bytes but no data"));
+    bad = good;
     bad.dtype = 99;
     memset(&err, 0, sizeof err);
     assert_int_equal(hb_st_write(path, &bad, 1, &err), HB_ERR_SHAPE);
@@ -305,19 +364,21 @@ static void a_failed_write_leaves_nothing_behind(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
-static void a_folder_that_takes_no_files_is_an_io_error(void **state)
-{
+static void a_folder_that_takes_no_files_is_an_io_error(void **state) {
     (void)state;
     static const float v[2] = {1.0F, 2.0F};
-    const struct hb_st_tensor t = {
-        .name = (char[]){"t"}, .dtype = HB_ST_F32, .n_dims = 1, .shape = {2}, .data = v, .bytes = 8};
+    const struct hb_st_tensor t = {.name = (char[]){"t"},
+                                   .dtype = HB_ST_F32,
+                                   .n_dims = 1,
+                                   .shape = {2},
+                                   .data = v,
+                                   .bytes = 8};
     struct hb_error err = {.struct_size = sizeof err};
     assert_int_equal(hb_st_write("/proc/hb.safetensors", &t, 1, &err), HB_ERR_IO);
     assert_true(err.text[0] != '\0');
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(accepts_every_dtype_with_exact_values),
         cmocka_unit_test(accepts_metadata_and_trailing_spaces),
