@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A backend that is right except in one way: the emulated backend behind a table that misbehaves as its number says.
+ * Numbers up to 66 break the relation of invariants.md with that number, the others are for comparisons of two backends.
+ * `variant` picks one of several ways to break it. */
+#ifndef HB_HARNESS_TESTS_MISCHIEF_H
+#define HB_HARNESS_TESTS_MISCHIEF_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/adapter.h"
+#include "harness/values.h"
+
+enum {
+    MISCHIEF_OUTPUT = 100, /* one output element of each layer call is half as large again */
+    MISCHIEF_LAST_BIT,     /* the last bit of one output element differs */
+    MISCHIEF_TEMPORAL,     /* one element of the first row's temporal state is larger by one */
+    MISCHIEF_CONV,         /* one byte of the first row's conv state */
+    MISCHIEF_REFUSES,      /* begin refuses every batch with a wrong status */
+    MISCHIEF_FREE_SLOT,    /* one byte of a slot that nobody holds */
+    MISCHIEF_PADDING       /* output of padding tokens is not zero */
+};
+
+struct mischief {
+    struct hb_adapter table; /* ctx points to the struct */
+    const struct hb_adapter *inner;
+    int32_t number, variant;
+};
+
+enum { MISCHIEF_MAX_ROWS = 16 };
+
+struct mischief_handle {
+    const struct hb_adapter *inner;
+    void *handle;
+    int32_t number, variant;
+    struct hb_config config;
+    /* the batch of the running forward */
+    int32_t mode, batch_size, real_rows, n_tokens, n_extend, n_real;
+    int32_t has_prefix, has_mask, n_masked;
+    int32_t slot[MISCHIEF_MAX_ROWS];
+    int32_t track_dst; /* of the first masked row, 0: none */
+    int32_t failed;    /* a begin has failed since the last finish */
+    uint32_t layers_run;
+};
+
+/* --- regions ---------------------------------------------------------------------------------------------------- */
+
+static inline int32_t mischief_region(const struct mischief_handle *m, const char *name, int32_t layer,
+                                      struct hb_region *out) {
+    int32_t n = 0;
+    (void)m->inner->n_regions(m->handle, &n, NULL);
+    for (int32_t i = 0; i < n; i++) {
+        memset(out, 0, sizeof *out);
+        out->struct_size = sizeof *out;
+        if (m->inner->region(m->handle, i, out, NULL) == HB_OK && strcmp(out->name, name) == 0 &&
+            (layer < 0 || out->layer == layer)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* One bit of element `element` of a slot's entry in the first region of that name. */
+static inline void mischief_flip(const struct mischief_handle *m, const char *name, int32_t slot,
+                                 uint64_t element, uint8_t bits) {
+    struct hb_region r;
+    int32_t i = mischief_region(m, name, -1, &r);
+    if (i < 0 || slot < 0) {
+        return;
+    }
+    uint64_t at = r.bytes / (uint64_t)r.shape[0] * (uint64_t)slot +
+                  element * (uint64_t)hb_dtype_bytes(r.dtype);
+    uint8_t byte = 0;
+    (void)m->inner->region_read(m->handle, i, at, &byte, 1, NULL);
+    byte ^= bits;
+    (void)m->inner->region_write(m->handle, i, at, &byte, 1, NULL);
+}
+
+/* First element of a slot's temporal state in one layer; what = 0 reads it, else adds it. */
+static inline float mischief_temporal(const struct mischief_handle *m, int32_t layer, int32_t slot,
+                                      float add) {
+    struct hb_region r;
+    int32_t i = mischief_region(m, "temporal", layer, &r);
+    if (i < 0) {
+        return 0.0f;
+    }
+    uint64_t element = (uint64_t)hb_dtype_bytes(r.dtype);
+    uint64_t at = r.bytes / (uint64_t)r.shape[0] * (uint64_t)slot;
+    unsigned char bytes[4] = {0};
+    float value;
+    (void)m->inner->region_read(m->handle, i, at, bytes, element, NULL);
+    hb_unpack(r.dtype, bytes, 1, &value);
+    if (add != 0.0f) {
+        value += add;
+        hb_pack(r.dtype, &value, 1, bytes);
+        (void)m->inner->region_write(m->handle, i, at, bytes, element, NULL);
+    }
+    return value;
+}
+
+/* --- outputs ---------------------------------------------------------------------------------------------------- */
+
+/* Output elements [first, first + n) become value * factor + add; bits: flips these bits of the first one instead. */
+static inline void mischief_output(const struct mischief_handle *m, const struct hb_layer_io *io,
+                                   int64_t first, int64_t n, float factor, float add, uint8_t bits) {
+    size_t element = (size_t)hb_dtype_bytes(m->config.act_dtype);
+    int64_t total = (int64_t)(io->out.bytes / element);
+    unsigned char *bytes = malloc((size_t)io->out.bytes + 1);
+    float *values = malloc(((size_t)total + 1) * sizeof *values);
+    if (bytes && values && total > 0 &&
+        m->inner->buf_read(m->handle, io->out, bytes, io->out.bytes, NULL) == HB_OK) {
+        hb_unpack(m->config.act_dtype, bytes, total, values);
+        for (int64_t i = first; i < first + n && i < total; i++) {
+            values[i] = values[i] * factor + add;
+        }
+        hb_pack(m->config.act_dtype, values, total, bytes);
+        bytes[(size_t)first * element] ^= bits;
+        (void)m->inner->buf_write(m->handle, io->out, bytes, io->out.bytes, NULL);
+    }
+    free(bytes);
+    free(values);
+}
+
+static inline int64_t mischief_width(const struct mischief_handle *m, int32_t layer) {
+    return m->config.layer_kind[layer] == HB_LAYER_ATTENTION
+               ? (int64_t)m->config.n_q_heads * m->config.attn_dim
+               : (int64_t)m->config.n_heads * m->config.head_dim;
+}
+
+static inline int mischief_holds_nan(const struct mischief_handle *m, struct hb_buf in) {
+    size_t element = (size_t)hb_dtype_bytes(m->config.act_dtype);
+    unsigned char *bytes = malloc((size_t)in.bytes + 1);
+    float value = 0.0f;
+    int found = 0;
+    if (bytes && m->inner->buf_read(m->handle, in, bytes, in.bytes, NULL) == HB_OK) {
+        for (uint64_t at = 0; at + element <= in.bytes; at += element) {
+            hb_unpack(m->config.act_dtype, bytes + at, 1, &value);
+            found |= isnan(value);
+        }
+    }
+    free(bytes);
+    return found;
+}
+
+/* 1 if this forward is one in which the outputs are to be wrong as a whole. */
+static inline int mischief_scales(const struct mischief_handle *m, int32_t layer) {
+    switch (m->number) {
+    case 8:
+        return m->failed;
+    case 12:
+        return m->batch_size > m->real_rows;
+    case 17:
+        return (m->layers_run & ~(1u << layer)) != 0;
+    case 26:
+        return m->mode != HB_MODE_DECODE && m->has_prefix;
+    case 30:
+        return m->mode == HB_MODE_MIXED;
+    case 37:
+        return m->n_masked > 0;
+    case 40:
+        return m->variant == 0 ? m->has_mask && m->n_masked == 0 : m->n_masked == 2;
+    default:
+        return 0;
+    }
+}
+
+static inline void mischief_after_layer(const struct mischief_handle *m, int32_t layer,
+                                        const struct hb_layer_io *io, float before) {
+    int64_t width = mischief_width(m, layer);
+    switch (m->number) {
+    case 11: /* a slot that nobody holds: the last one */
+        mischief_output(m, io, 0, 1, 1.0f, mischief_temporal(m, layer, m->config.n_slots, 0.0f), 0);
+        break;
+    case 14:
+        mischief_output(m, io, 0, 1, 1.0f, before, 0);
+        break;
+    case 22:
+        for (int32_t t = 1; t < m->n_real && m->mode == HB_MODE_DECODE; t++) {
+            mischief_output(m, io, t * width, width, 1.0f + (float)t, 0.0f, 0);
+        }
+        break;
+    case 23:
+        mischief_output(m, io, 0, width * m->n_real, (float)m->real_rows, 0.0f, 0);
+        break;
+    case MISCHIEF_OUTPUT:
+        mischief_output(m, io, width - 1, 1, 1.5f, 0.0f, 0);
+        break;
+    case MISCHIEF_LAST_BIT:
+        mischief_output(m, io, 0, 0, 1.0f, 0.0f, 1);
+        break;
+    case MISCHIEF_PADDING:
+        if (m->n_tokens > m->n_real) {
+            mischief_output(m, io, m->n_real * width, 1, 1.0f, 1.0f, 0);
+        }
+        break;
+    default:
+        if (mischief_scales(m, layer)) {
+            mischief_output(m, io, 0, width * m->n_real, 1.5f, 0.0f, 0);
+        }
+        break;
+    }
+}
+
+/* --- the table -------------------------------------------------------------------------------------------------- */
+
+static inline int32_t mischief_describe(void *ctx, struct hb_caps *caps, struct hb_error *err) {
+    const struct mischief *m = ctx;
+    return m->inner->describe(m->inner->ctx, caps, err);
+}
+
+static inline int32_t mischief_create(void *ctx, const struct hb_config *config,
+                                      const struct hb_layer_params *params, void **handle,
+                                      struct hb_error *err) {
+    const struct mischief *m = ctx;
+    struct mischief_handle *h = calloc(1, sizeof *h);
+    if (!h) {
+        return hb_fail_text(err, HB_ERR_MEMORY, "no memory");
+    }
+    h->inner = m->inner;
+    h->number = m->number;
+    h->variant = m->variant;
+    h->config = *config;
+    int32_t status = m->inner->create(m->inner->ctx, config, params, &h->handle, err);
+    if (status != HB_OK) {
+        free(h);
+        return status;
+    }
+    *handle = h;
+    return HB_OK;
+}
+
+static inline void mischief_destroy(void *handle) {
+    struct mischief_handle *m = handle;
+    m->inner->destroy(m->handle);
+    free(m);
+}
+
+static inline int32_t mischief_buf_alloc(void *handle, uint64_t bytes, struct hb_buf *out,
+                                         struct hb_error *err) {
+    const struct mischief_handle *m = handle;
+    return m->inner->buf_alloc(m->handle, bytes, out, err);
+}
+
+static inline void mischief_buf_free(void *handle, struct hb_buf buf) {
+    const struct mischief_handle *m = handle;
+    m->inner->buf_free(m->handle, buf);
+}
+
+static inline int32_t mischief_buf_write(void *handle, struct hb_buf buf, const void *src,
+                                         uint64_t bytes, struct hb_error *err) {
+    const struct mischief_handle *m = handle;
+    return m->inner->buf_write(m->handle, buf, src, bytes, err);
+}
+
+static inline int32_t mischief_buf_read(void *handle, struct hb_buf buf, void *dst, uint64_t bytes,
+                                        struct hb_error *err) {
+    const struct mischief_handle *m = handle;
+    return m->inner->buf_read(m->handle, buf, dst, bytes, err);
+}
+
+static inline int32_t mischief_slot_take(void *handle, int32_t n, int32_t kind, int32_t *ids,
+                                         struct hb_error *err) {
+    const struct mischief_handle *m = handle;
+    return m->inner->slot_take(m->handle, n, kind, ids, err);
+}
+
+static inline int32_t mischief_slot_free(void *handle, int32_t n, const int32_t *ids,
+                                         struct hb_error *err) {
+    const struct mischief_handle *m = handle;
+    return m->inner->slot_free(m->handle, n, ids, err);
+}
+
+static inline int32_t mischief_slot_copy(void *handle, int32_t src, int32_t dst,
+                                         struct hb_error *err) {
+    const struct mischief_handle *m = handle;
+    return m->inner->slot_copy(m->handle, src, dst, err);
+}
+
+static inline int32_t mischief_table_set(void *handle, int32_t req, int32_t slot,
+                                         struct hb_error *err) {
+    const struct mischief_handle *m = handle;
+    return m->inner->table_set(m->handle, req, slot, err);
+}
+
+static inline int32_t mischief_fail(struct hb_error *err, int32_t rule) {
+    hb_error_clear(err);
+    return hb_fail(err, rule, 0, 0, 0);
+}
+
+/* A rule of another status than the given one. */
+static inline int32_t mischief_other_rule(int32_t status) {
+    switch (status) {
+    case HB_ERR_RANGE:
+        return HB_RULE_SLOT_DUPLICATE;
+    case HB_ERR_DUPLICATE:
+        return HB_RULE_SLOT_FREED;
+    case HB_ERR_NULL:
+        return HB_RULE_BATCH_NEGATIVE;
+    default:
+        return HB_RULE_SLOT_RANGE;
+    }
+}
+
+static inline void mischief_note_batch(struct mischief_handle *m, const struct hb_batch *b) {
+    struct hb_region r;
+    m->mode = b->forward_mode;
+    m->batch_size = b->batch_size;
+    m->real_rows = b->has_original_batch_size ? b->original_batch_size : b->batch_size;
+    m->n_tokens = b->n_tokens;
+    m->n_extend = b->forward_mode == HB_MODE_DECODE ? 0 : b->n_extend;
+    m->has_prefix = 0;
+    m->n_real = 0;
+    m->has_mask = b->mamba_track_mask.data != NULL;
+    m->n_masked = 0;
+    m->track_dst = 0;
+    m->layers_run = 0;
+    int32_t table = mischief_region(m, "req_to_slot", -1, &r);
+    for (int32_t i = 0; i < m->real_rows && i < MISCHIEF_MAX_ROWS && m->mode != HB_MODE_IDLE; i++) {
+        uint64_t at = (uint64_t)b->req_pool_indices.data[i] * sizeof(int32_t);
+        (void)m->inner->region_read(m->handle, table, at, &m->slot[i], sizeof(int32_t), NULL);
+        m->n_real += i < m->n_extend ? b->extend_seq_lens.data[i] : 1;
+        m->has_prefix |= i < m->n_extend && b->extend_prefix_lens.data[i] > 0;
+        if (m->has_mask && b->mamba_track_mask.data[i]) {
+            m->track_dst = m->n_masked++ ? m->track_dst : (int32_t)b->mamba_track_indices.data[i];
+        }
+    }
+}
+
+static inline int32_t mischief_begin(void *handle, const struct hb_batch *batch, struct hb_error *err) {
+    struct mischief_handle *m = handle;
+    if (batch && m->number == MISCHIEF_REFUSES) {
+        return mischief_fail(err, HB_RULE_CONTEXT_RANGE);
+    }
+    if (batch && (m->number == 1 || (m->number == 5 && batch->batch_size < 0)) &&
+        (batch->forward_mode < 1 || batch->forward_mode > 9)) {
+        return mischief_fail(err, HB_RULE_BATCH_NEGATIVE);
+    }
+    int32_t status = m->inner->begin(m->handle, batch, err);
+    if (status != HB_OK) {
+        m->failed = 1;
+        if (m->number == 4 || (m->number == 44 && m->variant == 1)) {
+            mischief_flip(m, "conv", 0, 0, 1);
+        }
+        if (m->number == 19 || (m->number == 44 && m->variant == 0)) {
+            return mischief_fail(err, mischief_other_rule(status));
+        }
+        return status;
+    }
+    mischief_note_batch(m, batch);
+    if (m->number == 7) { /* of the last row: the case makes it a padding row, so that nothing else goes wrong */
+        ((int32_t *)(uintptr_t)batch->seq_lens.data)[batch->batch_size - 1] ^= 1;
+    }
+    return status;
+}
+
+static inline int32_t mischief_layer(void *handle, int32_t layer_id, const struct hb_layer_io *io,
+                                     struct hb_error *err) {
+    struct mischief_handle *m = handle;
+    if (m->number == 10 && mischief_holds_nan(m, io->in[0])) {
+        return mischief_fail(err, HB_RULE_LAYER_RANGE);
+    }
+    float before = m->number == 14 ? mischief_temporal(m, layer_id, m->slot[0], 0.0f) : 0.0f;
+    int32_t status = m->inner->layer(m->handle, layer_id, io, err);
+    if (status == HB_OK) {
+        mischief_after_layer(m, layer_id, io, before);
+        m->layers_run |= 1u << layer_id;
+    }
+    return status;
+}
+
+static inline int32_t mischief_finish(void *handle, struct hb_error *err) {
+    struct mischief_handle *m = handle;
+    int32_t status = m->inner->finish(m->handle, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    m->failed = 0;
+    if (m->number == 13 && m->mode == HB_MODE_IDLE) {
+        mischief_flip(m, "conv", 1, 0, 1);
+    } else if (m->number == 27 && m->mode != HB_MODE_DECODE && m->has_prefix) {
+        mischief_flip(m, "conv", m->slot[0], 0, 1); /* the last bit: one step of the type */
+    } else if (m->number == 38 && m->track_dst > 0) {
+        if (m->variant == 0) {
+            mischief_flip(m, "conv", m->track_dst, 0, 1);
+        } else {
+            (void)mischief_temporal(m, 0, m->track_dst, 1.0f);
+        }
+    } else if (m->number == MISCHIEF_TEMPORAL && m->mode != HB_MODE_IDLE) {
+        (void)mischief_temporal(m, 0, m->slot[0], 1.0f);
+    } else if (m->number == MISCHIEF_CONV && m->mode != HB_MODE_IDLE) {
+        mischief_flip(m, "conv", m->slot[0], 0, 1);
+    } else if (m->number == MISCHIEF_FREE_SLOT) {
+        mischief_flip(m, "temporal", m->config.n_slots, 0, 1);
+    }
+    return status;
+}
+
+static inline int32_t mischief_entry(void *handle, int32_t target, int32_t direction, int32_t layer_id,
+                                     const struct hb_layer_io *io, struct hb_error *err) {
+    const struct mischief_handle *m = handle;
+    const struct hb_adapter *inner = m ? m->inner : hb_adapter_emu();
+    return inner->entry(m ? m->handle : NULL, target, direction, layer_id, io, err);
+}
+
+/* 3: a null handle is taken for a call that has nothing to do. */
+static inline int32_t mischief_entry_lenient(void *handle, int32_t target, int32_t direction,
+                                             int32_t layer_id, const struct hb_layer_io *io,
+                                             struct hb_error *err) {
+    if (!handle) {
+        hb_error_clear(err);
+        return HB_OK;
+    }
+    return mischief_entry(handle, target, direction, layer_id, io, err);
+}
+
+static inline int32_t mischief_n_regions(void *handle, int32_t *n, struct hb_error *err) {
+    const struct mischief_handle *m = handle;
+    return m->inner->n_regions(m->handle, n, err);
+}
+
+static inline int32_t mischief_get_region(void *handle, int32_t i, struct hb_region *out,
+                                          struct hb_error *err) {
+    const struct mischief_handle *m = handle;
+    return m->inner->region(m->handle, i, out, err);
+}
+
+static inline int32_t mischief_region_read(void *handle, int32_t i, uint64_t offset, void *dst,
+                                           uint64_t bytes, struct hb_error *err) {
+    const struct mischief_handle *m = handle;
+    return m->inner->region_read(m->handle, i, offset, dst, bytes, err);
+}
+
+static inline int32_t mischief_region_write(void *handle, int32_t i, uint64_t offset, const void *src,
+                                            uint64_t bytes, struct hb_error *err) {
+    const struct mischief_handle *m = handle;
+    return m->inner->region_write(m->handle, i, offset, src, bytes, err);
+}
+
+static inline uint64_t mischief_launches(void *handle) {
+    const struct mischief_handle *m = handle;
+    return m->inner->launches(m->handle);
+}
+
+/* The adapter is &m->table; m must outlive it and stay where it is. */
+static inline const struct hb_adapter *mischief_init(struct mischief *m, int32_t number,
+                                                     int32_t variant) {
+    *m = (struct mischief){.inner = hb_adapter_emu(), .number = number, .variant = variant};
+    m->table = (struct hb_adapter){
+        .struct_size = sizeof m->table,
+        .ctx = m,
+        .describe = mischief_describe,
+        .create = mischief_create,
+        .destroy = mischief_destroy,
+        .buf_alloc = mischief_buf_alloc,
+        .buf_free = mischief_buf_free,
+        .buf_write = mischief_buf_write,
+        .buf_read = mischief_buf_read,
+        .slot_take = mischief_slot_take,
+        .slot_free = mischief_slot_free,
+        .slot_copy = mischief_slot_copy,
+        .table_set = mischief_table_set,
+        .begin = mischief_begin,
+        .layer = mischief_layer,
+        .finish = mischief_finish,
+        .entry = number == 3 ? mischief_entry_lenient : mischief_entry,
+        .n_regions = mischief_n_regions,
+        .region = mischief_get_region,
+        .region_read = mischief_region_read,
+        .region_write = mischief_region_write,
+        .launches = mischief_launches,
+    };
+    return &m->table;
+}
+
+#endif
