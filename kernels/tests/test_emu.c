@@ -358,6 +358,33 @@ static void canary_notices_a_write_beside_a_block(void **state) {
     assert_non_null(strstr(fault_text, "below a device block"));
 }
 
+#ifdef HB_ASAN
+int __asan_address_is_poisoned(const volatile void *addr);
+
+static int n_guarded;
+
+static void guarded_kernel(const void *p) {
+    (void)p;
+    const char *small = hb_emu_shared(10, 5);
+    const char *other = hb_emu_shared(11, 40);
+    n_guarded += !__asan_address_is_poisoned(small + 4) && __asan_address_is_poisoned(small + 5) &&
+                 __asan_address_is_poisoned(small - 1) && !__asan_address_is_poisoned(other + 39) &&
+                 __asan_address_is_poisoned(other + 40);
+}
+
+static void bytes_beside_a_block_are_guarded(void **state) {
+    (void)state;
+    n_guarded = 0;
+    assert_int_equal(launch("guarded", guarded_kernel, NULL, 2, 4, 64, HB_EMU_SYNC), HB_OK);
+    assert_int_equal(n_guarded, 8);
+    char *block = hb_emu_mem_alloc(13);
+    assert_false(__asan_address_is_poisoned(block + 12));
+    assert_true(__asan_address_is_poisoned(block + 13) && __asan_address_is_poisoned(block - 1));
+    hb_emu_mem_free(block);
+    assert_true(__asan_address_is_poisoned(block));
+}
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(right_kernel_is_silent_in_every_order, set_up),
@@ -375,6 +402,9 @@ int main(void) {
         cmocka_unit_test_setup(name_of_the_kernel_is_known_while_it_runs, set_up),
         cmocka_unit_test_setup(device_memory_is_poisoned_and_too_much_is_refused, set_up),
         cmocka_unit_test_setup(canary_notices_a_write_beside_a_block, set_up),
+#ifdef HB_ASAN
+        cmocka_unit_test_setup(bytes_beside_a_block_are_guarded, set_up),
+#endif
     };
     return cmocka_run_group_tests_name("emu", tests, NULL, NULL);
 }
