@@ -45,7 +45,7 @@ static int read_model(const char *folder, char *out, size_t cap) {
         if (strncmp(line, "Model:", 6) == 0) {
             const char *text = line + 6;
             text += strspn(text, " \t");
-            snprintf(out, cap, "%.*s", (int)strcspn(text, "\n"), text);
+            (void)snprintf(out, cap, "%.*s", (int)strcspn(text, "\n"), text);
             found = 1;
         }
     }
@@ -60,10 +60,10 @@ int hb_gpu_text(char *out, size_t cap) {
         has_node |= access(nodes[i], F_OK) == 0;
     }
     if (!has_node) {
-        snprintf(out, cap, "no NVIDIA GPU here: /dev/nvidiactl does not exist");
+        (void)snprintf(out, cap, "no NVIDIA GPU here: /dev/nvidiactl does not exist");
         return 0;
     }
-    snprintf(out, cap, "NVIDIA GPU");
+    (void)snprintf(out, cap, "NVIDIA GPU");
     DIR *dir = opendir("/proc/driver/nvidia/gpus");
     if (dir) {
         const struct dirent *e;

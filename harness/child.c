@@ -35,7 +35,7 @@ size_t hb_page_bytes(int32_t n_workers) {
 
 void hb_finding_path(const char *dir, int32_t target, const char *word, const char *fingerprint, const char *id,
                      char *out, size_t cap) {
-    snprintf(out, cap, "%s/%s-%s-%.8s-%.8s.case", dir, hb_target_name(target), word, fingerprint, id);
+    (void)snprintf(out, cap, "%s/%s-%s-%.8s-%.8s.case", dir, hb_target_name(target), word, fingerprint, id);
 }
 
 int hb_page_see(struct hb_page *page, const char *fingerprint) {
@@ -52,7 +52,7 @@ int hb_page_see(struct hb_page *page, const char *fingerprint) {
     if (at >= HB_MAX_SEEN) {
         return 0;
     }
-    snprintf(page->seen[at], sizeof page->seen[at], "%s", fingerprint);
+    (void)snprintf(page->seen[at], sizeof page->seen[at], "%s", fingerprint);
     return 1;
 }
 
@@ -282,7 +282,7 @@ static int result_one(struct hb_child *child, const struct hb_case *c, uint64_t 
     m.tokens = stats->tokens;
     hb_case_id(c, m.id);
     if (file) {
-        snprintf(m.file, sizeof m.file, "%s", file);
+        (void)snprintf(m.file, sizeof m.file, "%s", file);
     } else if (hb_verdict_is_finding(m.verdict.kind) && child->page->options.out_dir[0] &&
                hb_page_see(child->page, m.verdict.fingerprint) && hb_child_save(child, c, &m) != 0) {
         return -1;

@@ -25,9 +25,9 @@ enum {
 static void signal_word(int status, char *word, size_t cap) {
     if (WIFSIGNALED(status)) {
         const char *name = sigabbrev_np(WTERMSIG(status));
-        snprintf(word, cap, "SIG%s", name ? name : "unknown");
+        (void)snprintf(word, cap, "SIG%s", name ? name : "unknown");
     } else {
-        snprintf(word, cap, "exit-%d", WEXITSTATUS(status));
+        (void)snprintf(word, cap, "exit-%d", WEXITSTATUS(status));
     }
 }
 
@@ -35,9 +35,9 @@ static void signal_word(int status, char *word, size_t cap) {
 static void crash_place(const struct hb_worker_page *page, char *place, size_t cap) {
     int32_t operation = page->operation;
     if (page->kernel[0]) {
-        snprintf(place, cap, "%s %.40s:%d", hb_operation_step(operation), page->kernel, (int)page->kernel_line);
+        (void)snprintf(place, cap, "%s %.40s:%d", hb_operation_step(operation), page->kernel, (int)page->kernel_line);
     } else {
-        snprintf(place, cap, "%s %s", hb_operation_step(operation), hb_operation_name(operation));
+        (void)snprintf(place, cap, "%s %s", hb_operation_step(operation), hb_operation_name(operation));
     }
 }
 
@@ -56,9 +56,9 @@ static void crash_verdict(const struct hb_campaign *k, int32_t i, int status, st
         return;
     }
     signal_word(status, word, sizeof word);
-    snprintf(text, sizeof text, "the process ended with %s", word);
+    (void)snprintf(text, sizeof text, "the process ended with %s", word);
     (void)hb_log_summary(&w->process.log, text, sizeof text, word, sizeof word);
-    snprintf(check, sizeof check, "memory.%.24s", word);
+    (void)snprintf(check, sizeof check, "memory.%.24s", word);
     hb_verdict_set(v, HB_VERDICT_MEMORY, check, place, HB_OK, HB_OK, "%s", text);
 }
 
@@ -93,7 +93,7 @@ int32_t hb_campaign_crash(struct hb_campaign *k, int32_t i, int status, struct h
         return HB_OK; /* known; or the sum of many cases, which no single one repeats */
     }
     if (k->s->child.work == HB_WORK_FILES) {
-        snprintf(m.file, sizeof m.file, "%s", (int64_t)m.index < k->s->n_files ? k->s->files[m.index] : "");
+        (void)snprintf(m.file, sizeof m.file, "%s", (int64_t)m.index < k->s->n_files ? k->s->files[m.index] : "");
     } else if (k->s->child.out_dir[0]) {
         hb_finding_path(k->s->child.out_dir, m.target, hb_verdict_name(m.verdict.kind), m.verdict.fingerprint, m.id,
                         m.file, sizeof m.file);
@@ -167,7 +167,7 @@ static void rename_unstable(struct hb_message *m) {
     char path[HB_PATH_CAP];
     const char *slash = strrchr(m->file, '/');
     char dir[HB_PATH_CAP];
-    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - m->file) : 1, slash ? m->file : ".");
+    (void)snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - m->file) : 1, slash ? m->file : ".");
     hb_finding_path(dir, m->target, "unstable", m->verdict.fingerprint, m->id, path, sizeof path);
     if (rename(m->file, path) == 0) {
         memcpy(m->file, path, sizeof m->file);
@@ -178,7 +178,7 @@ static void save_log(const struct hb_message *m, const struct hb_log *log) {
     char path[HB_PATH_CAP + 8];
     size_t n = strlen(m->file);
     if (log && log->n > 0 && n > 5 && strcmp(m->file + n - 5, ".case") == 0) {
-        snprintf(path, sizeof path, "%.*s.txt", (int)(n - 5), m->file);
+        (void)snprintf(path, sizeof path, "%.*s.txt", (int)(n - 5), m->file);
         (void)hb_log_save(log, path, NULL); /* the case itself is what counts */
     }
 }
@@ -228,14 +228,14 @@ void hb_campaign_result(struct hb_campaign *k, struct hb_message *m, const struc
 int32_t hb_campaign_make_temporary(struct hb_campaign *k, struct hb_error *err) {
     const char *base = getenv("TMPDIR");
     char path[HB_PATH_CAP];
-    snprintf(path, sizeof path, "%.900s/hbfuzz-XXXXXX", base && base[0] ? base : "/tmp");
+    (void)snprintf(path, sizeof path, "%.900s/hbfuzz-XXXXXX", base && base[0] ? base : "/tmp");
     if (!mkdtemp(path)) {
         return hb_fail_text(err, HB_ERR_IO, "cannot make the folder %.180s: %s", path, strerror(errno));
     }
     memcpy(k->temporary, path, sizeof path);
     for (int32_t i = 0; i < k->n_workers; i++) {
         char corpus[HB_PATH_CAP + 32];
-        snprintf(corpus, sizeof corpus, "%s/corpus-%d", k->temporary, (int)i);
+        (void)snprintf(corpus, sizeof corpus, "%s/corpus-%d", k->temporary, (int)i);
         if (mkdir(corpus, 0700) != 0) {
             return hb_fail_text(err, HB_ERR_IO, "cannot make the folder %.180s: %s", corpus, strerror(errno));
         }
@@ -266,21 +266,21 @@ void hb_campaign_engine_args(const struct hb_campaign *k, int32_t i, struct hb_e
     int n = 0;
     int t = 0;
     memset(args, 0, sizeof *args);
-    args->argv[n++] = (char *)(uintptr_t)k->s->engine;
+    args->argv[n++] = k->s->engine;
     for (size_t j = 0; j < sizeof fixed / sizeof fixed[0]; j++) {
-        args->argv[n++] = (char *)(uintptr_t)fixed[j];
+        args->argv[n++] = fixed[j];
     }
-    snprintf(args->text[t++], sizeof args->text[0], "-max_len=%d", (int)HB_CASE_MAX_BYTES);
+    (void)snprintf(args->text[t++], sizeof args->text[0], "-max_len=%d", (int)HB_CASE_MAX_BYTES);
     /* 0 would mean a seed from the clock */
-    snprintf(args->text[t++], sizeof args->text[0], "-seed=%u", seed31 ? seed31 : 0x7fffffffU);
+    (void)snprintf(args->text[t++], sizeof args->text[0], "-seed=%u", seed31 ? seed31 : 0x7fffffffU);
     /* the supervisor is the first to notice a hang */
-    snprintf(args->text[t++], sizeof args->text[0], "-timeout=%.0f", k->hang_seconds + 20);
-    snprintf(args->text[t++], sizeof args->text[0], "-artifact_prefix=%s/", k->temporary);
+    (void)snprintf(args->text[t++], sizeof args->text[0], "-timeout=%.0f", k->hang_seconds + 20);
+    (void)snprintf(args->text[t++], sizeof args->text[0], "-artifact_prefix=%s/", k->temporary);
     int n_options = t;
     if (k->s->corpus_dir) {
-        snprintf(args->text[t++], sizeof args->text[0], "%s", k->s->corpus_dir);
+        (void)snprintf(args->text[t++], sizeof args->text[0], "%s", k->s->corpus_dir);
     } else {
-        snprintf(args->text[t++], sizeof args->text[0], "%s/corpus-%d", k->temporary, (int)i);
+        (void)snprintf(args->text[t++], sizeof args->text[0], "%s/corpus-%d", k->temporary, (int)i);
     }
     for (int j = 0; j < n_options; j++) {
         args->argv[n++] = args->text[j];

@@ -17,7 +17,7 @@
 static void set_sanitizer_options(const char *variable, const char *ours) {
     char text[2048];
     const char *theirs = getenv(variable);
-    snprintf(text, sizeof text, "%s%s%s", ours, theirs ? ":" : "", theirs ? theirs : "");
+    (void)snprintf(text, sizeof text, "%s%s%s", ours, theirs ? ":" : "", theirs ? theirs : "");
     (void)setenv(variable, text, 1);
 }
 
@@ -44,12 +44,12 @@ static void become(const struct hb_process_start *start, int pipe_fd, int log_fd
     keep_open(start->page_fd);
     keep_open(start->list_fd);
     keep_open(pipe_fd);
-    snprintf(text, sizeof text, "%d,%d,%d,%d", start->page_fd, pipe_fd, start->list_fd, (int)start->worker);
+    (void)snprintf(text, sizeof text, "%d,%d,%d,%d", start->page_fd, pipe_fd, start->list_fd, (int)start->worker);
     (void)setenv("HBFUZZ_PAGE", text, 1);
     set_sanitizer_options("ASAN_OPTIONS", "detect_stack_use_after_return=0:allocator_may_return_null=1:handle_abort=1:"
                                           "detect_leaks=0:exitcode=77");
     set_sanitizer_options("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1:exitcode=77");
-    (void)execv(start->program, start->argv);
+    (void)execv(start->program, (char *const *)start->argv);
     (void)dprintf(2, "hbfuzz: cannot start %s: errno %d\n", start->program, errno);
     _exit(5);
 }
@@ -212,13 +212,13 @@ int hb_log_summary(const struct hb_log *log, char *out, size_t cap, char *word, 
     }
     const char *rest = at + strlen(reports[which].mark);
     if (reports[which].word) {
-        snprintf(word, word_cap, "%s", reports[which].word);
+        (void)snprintf(word, word_cap, "%s", reports[which].word);
     } else {
-        snprintf(word, word_cap, "%.*s", (int)strcspn(rest, " :\n"), rest);
+        (void)snprintf(word, word_cap, "%.*s", (int)strcspn(rest, " :\n"), rest);
     }
     const char *summary = strstr(at, "SUMMARY: ");
     const char *line = !reports[which].word && summary ? summary + strlen("SUMMARY: ") : start_of_line(log->text, at);
-    snprintf(out, cap, "%.*s", (int)strcspn(line, "\n"), line);
+    (void)snprintf(out, cap, "%.*s", (int)strcspn(line, "\n"), line);
     return 1;
 }
 

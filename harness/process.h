@@ -27,7 +27,7 @@ struct hb_process {
 
 struct hb_process_start {
     const char *program;
-    char *const *argv;
+    const char *const *argv; /* ends with a null */
     int page_fd, list_fd; /* list_fd -1: none */
     int32_t worker;
 };

@@ -29,7 +29,7 @@ const char *hb_phase_name(int32_t phase) {
 
 static void add_u64(cJSON *o, const char *name, uint64_t v) {
     char text[24];
-    snprintf(text, sizeof text, "%" PRIu64, v);
+    (void)snprintf(text, sizeof text, "%" PRIu64, v);
     cJSON_AddStringToObject(o, name, text);
 }
 
@@ -40,6 +40,10 @@ static void add_double(cJSON *o, const char *name, double v) {
     } else {
         cJSON_AddStringToObject(o, name, isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
     }
+}
+
+static double whole(double v) {
+    return nearbyint(v);
 }
 
 static void add_context(cJSON *o, const struct hb_record_context *ctx, const char *kind) {
@@ -65,7 +69,7 @@ static void add_variant(cJSON *o, const struct hb_case *c) {
     struct hb_config g;
     char profile[32];
     hb_case_backend_config(c, &g);
-    snprintf(profile, sizeof profile, "%s.%s", pick(forms, HB_N_FORMS, g.kernel_form), hb_dtype_name(g.act_dtype));
+    (void)snprintf(profile, sizeof profile, "%s.%s", pick(forms, HB_N_FORMS, g.kernel_form), hb_dtype_name(g.act_dtype));
     cJSON_AddStringToObject(o, "profile", profile);
     cJSON *v = cJSON_AddObjectToObject(o, "variant");
     if (!v) {
@@ -102,7 +106,7 @@ static void add_ratios(cJSON *o, double ratio[HB_N_OPS][HB_N_FLOAT_DTYPES]) {
     for (int32_t op = 0; r && op < HB_N_OPS; op++) {
         for (int32_t t = 0; t < HB_N_FLOAT_DTYPES; t++) {
             char name[64];
-            snprintf(name, sizeof name, "%s.%s", hb_op_name(op), hb_dtype_name(t));
+            (void)snprintf(name, sizeof name, "%s.%s", hb_op_name(op), hb_dtype_name(t));
             if (ratio[op][t] > 0) {
                 add_double(r, name, ratio[op][t]);
             }
@@ -152,7 +156,7 @@ char *hb_record_result(const struct hb_record_context *ctx, const struct hb_mess
     if (c) {
         add_variant(o, c);
     }
-    cJSON_AddNumberToObject(o, "us", (double)(m->ns / 1000U));
+    cJSON_AddNumberToObject(o, "us", whole((double)m->ns * 1e-3));
     cJSON_AddNumberToObject(o, "tokens", (double)m->tokens);
     cJSON_AddNumberToObject(o, "launches", (double)m->launches);
     add_ratios(o, ratio);
@@ -206,7 +210,7 @@ char *hb_record_summary(const struct hb_record_context *ctx, const struct hb_sup
     }
     cJSON *phases = cJSON_AddObjectToObject(o, "phase_ms");
     for (int32_t i = 0; phases && i <= HB_PHASE_OTHER; i++) {
-        cJSON_AddNumberToObject(phases, hb_phase_name(i), (double)(s->time_ns[i] / 1000000U));
+        cJSON_AddNumberToObject(phases, hb_phase_name(i), whole((double)s->time_ns[i] * 1e-6));
     }
     add_op_table(o, s);
     return print_and_delete(o);

@@ -3,6 +3,7 @@
 #include "harness/supervise.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -69,8 +70,12 @@ static int32_t make_list(struct hb_campaign *k, struct hb_error *err) {
         return HB_OK;
     }
     k->list_fd = memfd_create("hbfuzz-list", MFD_CLOEXEC);
-    FILE *f = k->list_fd >= 0 ? fdopen(dup(k->list_fd), "w") : NULL;
+    int copy = k->list_fd >= 0 ? fcntl(k->list_fd, F_DUPFD_CLOEXEC, 3) : -1;
+    FILE *f = copy >= 0 ? fdopen(copy, "w") : NULL;
     if (!f) {
+        if (copy >= 0) {
+            (void)close(copy);
+        }
         return hb_fail_text(err, HB_ERR_MEMORY, "cannot make the list of cases: %s", strerror(errno));
     }
     int is_bad = 0;
@@ -135,7 +140,7 @@ static int32_t start_worker(struct hb_campaign *k, int32_t i, struct hb_error *e
     w->cases_at_start = page->cases;
     w->quiet_since_ns = hb_now_ns();
     w->process.log.is_shown = k->s->is_verbose;
-    char *plain[] = {(char *)(uintptr_t)k->s->program, (char *)(uintptr_t)"--child", NULL};
+    const char *const plain[] = {k->s->program, "--child", NULL};
     struct hb_process_start start = {
         .program = k->s->program, .argv = plain, .page_fd = k->page_fd, .list_fd = k->list_fd, .worker = i};
     struct hb_engine_args args;
@@ -359,7 +364,7 @@ int32_t hb_supervise(const struct hb_supervise *s, struct hb_supervise_result *r
     r->first_seconds = -1;
     catch_signals(1);
     k.status = set_up(&k, &own);
-    if (k.status == HB_OK) {
+    if (k.status == HB_OK && k.page) {
         loop(&k, &own);
         update_totals(&k);
         for (int32_t i = 0; i < k.n_workers; i++) {

@@ -34,7 +34,7 @@ struct hb_campaign {
 
 struct hb_engine_args {
     char text[16][HB_PATH_CAP + 64];
-    char *argv[64];
+    const char *argv[64];
 };
 
 /* A result that came from a child, or (log not null) one made from a death. */

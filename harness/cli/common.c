@@ -32,7 +32,7 @@ void hb_cli_complain(const char *format, ...) {
     char text[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     hb_cli_untick();
     (void)fflush(stdout);
@@ -71,7 +71,7 @@ int32_t hb_cli_make_dir(const char *path, struct hb_error *err) {
         return hb_fail_text(err, HB_ERR_IO, "the path of the folder has %zu characters, the limit is %zu", strlen(path),
                             sizeof text - 80);
     }
-    snprintf(text, sizeof text, "%s", path);
+    (void)snprintf(text, sizeof text, "%s", path);
     for (char *p = text + 1; *p; p++) {
         if (*p == '/') {
             *p = '\0';
@@ -107,7 +107,7 @@ void hb_cli_record_context(const struct hb_args *args, struct hb_record_context 
     static char device[128];
     const struct hb_backend_entry *list;
     (void)hb_backends(&list);
-    snprintf(device, sizeof device, "host");
+    (void)snprintf(device, sizeof device, "host");
     if (list[args->backend].needs_gpu) {
         (void)hb_gpu_text(device, sizeof device);
     }

@@ -13,7 +13,7 @@ static struct hb_files *walk_to; /* nftw passes no argument through */
 static int add(struct hb_files *f, const char *path) {
     if ((f->n & (f->n - 1)) == 0) { /* grow at powers of two */
         size_t cap = f->n ? 2 * (size_t)f->n : 1;
-        char **grown = realloc(f->path, cap * sizeof *grown);
+        char **grown = (char **)realloc((void *)f->path, cap * sizeof *grown);
         if (!grown) {
             return -1;
         }
@@ -56,7 +56,7 @@ static int32_t collect_dir(const char *path, struct hb_files *out, struct hb_err
     if (out->n == before) {
         return hb_fail_text(err, HB_ERR_IO, "no case files in the folder %.200s", path);
     }
-    qsort(out->path + before, (size_t)(out->n - before), sizeof *out->path, by_name);
+    qsort((void *)(out->path + before), (size_t)(out->n - before), sizeof *out->path, by_name);
     return HB_OK;
 }
 
@@ -79,7 +79,7 @@ void hb_files_free(struct hb_files *files) {
     for (int64_t i = 0; i < files->n; i++) {
         free(files->path[i]);
     }
-    free(files->path);
+    free((void *)files->path);
     files->path = NULL;
     files->n = 0;
 }

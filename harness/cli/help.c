@@ -36,9 +36,9 @@ void hb_options_help(FILE *out, int32_t verb) {
         }
         char letter[8] = "    ";
         if (o->letter) {
-            snprintf(letter, sizeof letter, "-%c, ", o->letter);
+            (void)snprintf(letter, sizeof letter, "-%c, ", o->letter);
         }
-        snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+        (void)snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
         (void)fprintf(out, "  %-25s %s\n", left, o->help);
     }
     (void)fprintf(out, "\nexamples:\n  %s\n  %s\n", v->example[0], v->example[1]);

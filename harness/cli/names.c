@@ -183,7 +183,7 @@ void hb_suggest(const char *text, int count, const char *(*name)(int i), char *o
     const char *near = hb_nearest(text, count, name);
     out[0] = '\0';
     if (near) {
-        snprintf(out, cap, ", did you mean '%s'?", near);
+        (void)snprintf(out, cap, ", did you mean '%s'?", near);
         return;
     }
     size_t n = 0;

@@ -31,7 +31,7 @@ static int usage(const char *text) {
 static int usage2(const char *format, const char *a, const char *b) __attribute__((format(printf, 1, 0)));
 static int usage2(const char *format, const char *a, const char *b) {
     char text[768];
-    snprintf(text, sizeof text, format, a, b);
+    (void)snprintf(text, sizeof text, format, a, b);
     return usage(text);
 }
 
@@ -62,13 +62,13 @@ static int parse_u64(const char *text, uint64_t *out) {
 static int bad_value(const struct hb_option *o, const char *text) {
     char line[512];
     if (o->type == HB_OPTION_U64) {
-        snprintf(line, sizeof line, "--%s takes a number from %llu to %llu, got '%.200s'", o->name,
+        (void)snprintf(line, sizeof line, "--%s takes a number from %llu to %llu, got '%.200s'", o->name,
                  (unsigned long long)o->lo, o->hi ? (unsigned long long)o->hi : (unsigned long long)UINT64_MAX, text);
     } else if (o->type == HB_OPTION_INT) {
-        snprintf(line, sizeof line, "--%s takes a number from %lld to %lld, got '%.200s'", o->name, (long long)o->lo,
+        (void)snprintf(line, sizeof line, "--%s takes a number from %lld to %lld, got '%.200s'", o->name, (long long)o->lo,
                  (long long)o->hi, text);
     } else {
-        snprintf(line, sizeof line, "--%s takes seconds above 0 and up to %lld, got '%.200s'", o->name,
+        (void)snprintf(line, sizeof line, "--%s takes seconds above 0 and up to %lld, got '%.200s'", o->name,
                  (long long)o->hi, text);
     }
     return usage(line);
@@ -99,7 +99,7 @@ static int set_name(const struct hb_option *o, const char *text, int32_t *out) {
         char hint[400];
         char line[768];
         hb_suggest(text, o->names->count(), o->names->name, hint, sizeof hint);
-        snprintf(line, sizeof line, "unknown %s '%.200s'%s", o->names->what, text, hint);
+        (void)snprintf(line, sizeof line, "unknown %s '%.200s'%s", o->names->what, text, hint);
         return usage(line);
     }
     int32_t v = o->names->value ? o->names->value(i) : i;
@@ -144,7 +144,7 @@ static int unknown_option(const char *word, size_t n, int32_t verb) {
     char line[768];
     const char *known[64];
     int n_known = 0;
-    snprintf(name, sizeof name, "%.*s", (int)n, word);
+    (void)snprintf(name, sizeof name, "%.*s", (int)n, word);
     for (int i = 0; i < hb_n_options && n_known < 64; i++) {
         if (fits_verb(&hb_option_table[i], verb)) {
             known[n_known++] = hb_option_table[i].name;
@@ -153,14 +153,14 @@ static int unknown_option(const char *word, size_t n, int32_t verb) {
     const char *near = hb_nearest_of(name, n_known, known);
     for (int i = 0; i < hb_n_options; i++) {
         if (strcmp(hb_option_table[i].name, name) == 0) {
-            snprintf(line, sizeof line, "the verb '%s' does not take the option --%s", hb_verbs[verb].name, name);
+            (void)snprintf(line, sizeof line, "the verb '%s' does not take the option --%s", hb_verbs[verb].name, name);
             return usage(line);
         }
     }
     if (near) {
-        snprintf(hint, sizeof hint, ", did you mean '--%s'?", near);
+        (void)snprintf(hint, sizeof hint, ", did you mean '--%s'?", near);
     }
-    snprintf(line, sizeof line, "unknown option '--%s'%s (hbfuzz %s --help lists them)", name, hint,
+    (void)snprintf(line, sizeof line, "unknown option '--%s'%s (hbfuzz %s --help lists them)", name, hint,
              hb_verbs[verb].name);
     return usage(line);
 }
@@ -191,7 +191,8 @@ static int store(int i, const char *value, struct hb_args *args) {
     }
     args->given |= 1ULL << i;
     if (o->type == HB_OPTION_FLAG) {
-        *(int32_t *)(void *)((char *)args + o->offset) = 1;
+        const int32_t on = 1;
+        memcpy((char *)args + o->offset, &on, sizeof on);
         return 0;
     }
     return set_value(o, value, args);
@@ -252,11 +253,11 @@ static int check_paths(const struct hb_args *args) {
     const struct hb_verb_row *v = &hb_verbs[args->verb];
     char line[512];
     if (args->n_paths < v->least_paths) {
-        snprintf(line, sizeof line, "%s needs %s (hbfuzz %s --help)", v->name, v->operands, v->name);
+        (void)snprintf(line, sizeof line, "%s needs %s (hbfuzz %s --help)", v->name, v->operands, v->name);
         return usage(line);
     }
     if (v->most_paths >= 0 && args->n_paths > v->most_paths) {
-        snprintf(line, sizeof line, "%s takes %d operand%s, '%.200s' is one too many", v->name, (int)v->most_paths,
+        (void)snprintf(line, sizeof line, "%s takes %d operand%s, '%.200s' is one too many", v->name, (int)v->most_paths,
                  v->most_paths == 1 ? "" : "s", args->paths[v->most_paths]);
         return usage(line);
     }

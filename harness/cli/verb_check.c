@@ -30,14 +30,14 @@ static int is_dir(const char *path) {
 static int find_golden(const struct hb_args *args, const char *self, char *out, size_t cap) {
     const char *slash = strrchr(self, '/');
     if (args->golden) {
-        snprintf(out, cap, "%s", args->golden);
+        (void)snprintf(out, cap, "%s", args->golden);
         return 0;
     }
-    snprintf(out, cap, "%s", HB_SOURCE_DIR "/golden");
+    (void)snprintf(out, cap, "%s", HB_SOURCE_DIR "/golden");
     if (is_dir(out)) {
         return 0;
     }
-    snprintf(out, cap, "%.*s/golden", slash ? (int)(slash - self) : 0, self);
+    (void)snprintf(out, cap, "%.*s/golden", slash ? (int)(slash - self) : 0, self);
     if (is_dir(out)) {
         return 0;
     }
@@ -93,7 +93,7 @@ static void end_row(struct table *t) {
 
 static void begin_row(struct table *t, const char *name) {
     end_row(t);
-    snprintf(t->name, sizeof t->name, "%s", name);
+    (void)snprintf(t->name, sizeof t->name, "%s", name);
     t->n_passed = t->n_failed = t->n_skipped = 0;
     for (int i = 0; i < HB_N_GOLDEN_TENSORS; i++) {
         t->share[i] = -1;
@@ -182,14 +182,14 @@ static int exit_code(int status) {
 /* Runs this program again with the same options; stdout and stderr are inherited. */
 static int check_in_child(const struct hb_args *args, const char *self, const char *dir) {
     char seed[32];
-    char *argv[16];
+    const char *argv[16];
     int n = 0;
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)args->seed);
+    (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)args->seed);
     const char *words[] = {self, "check", "--backend", hb_cli_backend_name(args->backend), "--seed", seed, "--golden",
                            dir, args->quiet ? "--quiet" : args->verbose ? "--verbose" : NULL, args->filter ? "--filter" : NULL, args->filter};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (words[i]) {
-            argv[n++] = (char *)(uintptr_t)words[i];
+            argv[n++] = words[i];
         }
     }
     argv[n] = NULL;
@@ -202,10 +202,10 @@ static int check_in_child(const struct hb_args *args, const char *self, const ch
     if (pid == 0) {
         const char *sanitizer = getenv("ASAN_OPTIONS");
         char text[1024];
-        snprintf(text, sizeof text, "exitcode=77%s%s", sanitizer ? ":" : "", sanitizer ? sanitizer : "");
+        (void)snprintf(text, sizeof text, "exitcode=77%s%s", sanitizer ? ":" : "", sanitizer ? sanitizer : "");
         (void)setenv("ASAN_OPTIONS", text, 1);
         (void)setenv(child_variable, "1", 1);
-        (void)execv(self, argv);
+        (void)execv(self, (char *const *)argv);
         _exit(HB_EXIT_INTERNAL);
     }
     int status = 0;

@@ -20,7 +20,7 @@ static void line(const char *what, const char *format, ...) {
     char text[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     (void)printf("%-11s %s\n", what, text);
 }
@@ -32,7 +32,7 @@ static void print_engines(void) {
     }
     for (int32_t i = 0; i < HB_N_TARGETS; i++) {
         char path[HB_PATH_CAP + 32];
-        snprintf(path, sizeof path, "%s-%s", self, hb_target_name(i));
+        (void)snprintf(path, sizeof path, "%s-%s", self, hb_target_name(i));
         int is_here = access(path, X_OK) == 0;
         line("engine", "%s: %s", hb_target_name(i), is_here ? path : "plain loop (preset fuzz builds the engine's)");
     }

@@ -34,7 +34,7 @@ static void on_finding(void *ctx, const struct hb_finding *f) {
         (void)hb_case_load(m->file, &c, NULL);
     }
     if (f->tries > 0) {
-        snprintf(confirmed, sizeof confirmed, "%d of %d", (int)f->same, (int)f->tries);
+        (void)snprintf(confirmed, sizeof confirmed, "%d of %d", (int)f->same, (int)f->tries);
     }
     hb_cli_untick();
     hb_cli_verdict_line(k->args, &m->verdict, &c, m->file, line, sizeof line);
@@ -47,7 +47,7 @@ static void on_finding(void *ctx, const struct hb_finding *f) {
 /* Which program runs the cases: 0 and *engine (null for the plain loop), or an exit code. */
 static int pick_engine(const struct hb_args *args, const char *self, int32_t target, char *path, size_t cap,
                        const char **engine) {
-    snprintf(path, cap, "%s-%s", self, hb_target_name(target));
+    (void)snprintf(path, cap, "%s-%s", self, hb_target_name(target));
     int is_there = access(path, X_OK) == 0;
     if (args->engine == HB_ENGINE_LIBFUZZER && !is_there) {
         hb_cli_complain("--engine libfuzzer: %s does not exist, the preset fuzz builds it", path);
@@ -67,7 +67,7 @@ static int pick_engine(const struct hb_args *args, const char *self, int32_t tar
 
 static int32_t open_records(const char *dir, FILE **out, struct hb_error *err) {
     char path[HB_PATH_CAP + 32];
-    snprintf(path, sizeof path, "%s/records.jsonl", dir);
+    (void)snprintf(path, sizeof path, "%s/records.jsonl", dir);
     *out = fopen(path, "ae");
     return *out ? HB_OK : hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", path, strerror(errno));
 }
@@ -105,7 +105,11 @@ static int run_campaign(struct campaign *k, struct hb_supervise *s, int32_t targ
     const char *dir = args->out ? args->out : "findings";
     struct hb_error err = {.struct_size = sizeof err};
     struct hb_supervise_result *r = calloc(1, sizeof *r);
-    int32_t status = r ? hb_cli_make_dir(dir, &err) : hb_fail_text(&err, HB_ERR_MEMORY, "out of memory");
+    if (!r) {
+        hb_cli_complain("out of memory");
+        return HB_EXIT_ENVIRONMENT;
+    }
+    int32_t status = hb_cli_make_dir(dir, &err);
     if (status == HB_OK && args->corpus) {
         status = hb_cli_make_dir(args->corpus, &err);
     }
@@ -116,7 +120,7 @@ static int run_campaign(struct campaign *k, struct hb_supervise *s, int32_t targ
         free(r);
         return hb_cli_failed(status, &err);
     }
-    snprintf(s->child.out_dir, sizeof s->child.out_dir, "%s", dir);
+    (void)snprintf(s->child.out_dir, sizeof s->child.out_dir, "%s", dir);
     s->child.work = HB_WORK_FUZZ;
     s->child.target = target;
     s->child.gen.target = target;

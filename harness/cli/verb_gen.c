@@ -18,7 +18,7 @@ static int32_t write_one(const struct hb_args *args, const struct hb_case *c, st
     char id[HB_CASE_ID_LEN];
     char path[HB_PATH_CAP];
     hb_case_id(c, id);
-    snprintf(path, sizeof path, "%s/%s-%s.%s", args->out, hb_target_name(c->config.target), id,
+    (void)snprintf(path, sizeof path, "%s/%s-%s.%s", args->out, hb_target_name(c->config.target), id,
              args->case_format == HB_FORMAT_JSON ? "json" : "case");
     return hb_case_save(path, c, err);
 }

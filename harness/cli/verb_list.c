@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * list: the tables of this build, for people or as one JSON object. */
 #include <stdlib.h>
+#include <string.h>
 
 #include <cjson/cJSON.h>
 
@@ -121,7 +122,9 @@ static const struct {
 };
 
 static int is_wanted(const struct hb_args *args, int i) {
-    return *(const int32_t *)(const void *)((const char *)args + sections[i].flag);
+    int32_t is_on = 0;
+    memcpy(&is_on, (const char *)args + sections[i].flag, sizeof is_on);
+    return is_on;
 }
 
 static void print_value(const cJSON *v) {

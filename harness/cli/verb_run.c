@@ -137,7 +137,7 @@ static int32_t prepare_gen(const struct hb_args *args, struct hb_supervise *s, s
     s->child.work = HB_WORK_GEN;
     s->child.limit = args->gen;
     s->child.target = s->child.gen.target;
-    snprintf(s->child.out_dir, sizeof s->child.out_dir, "findings");
+    (void)snprintf(s->child.out_dir, sizeof s->child.out_dir, "findings");
     return hb_cli_make_dir(s->child.out_dir, err);
 }
 
@@ -151,7 +151,7 @@ static int32_t prepare_files(const struct hb_args *args, struct hb_supervise *s,
     }
     if (status == HB_OK && args->dump) {
         status = hb_cli_make_dir(args->dump, err);
-        snprintf(s->child.dump_dir, sizeof s->child.dump_dir, "%s", args->dump);
+        (void)snprintf(s->child.dump_dir, sizeof s->child.dump_dir, "%s", args->dump);
     }
     s->files = (const char *const *)files->path;
     s->n_files = files->n;
