@@ -33,7 +33,7 @@ static void fill_profile(struct hb_profile *p, int32_t form, int32_t path, int32
                              .sp_abs = 0.0,  /* log1pf(expf(a)) */
                              .sp_rel = 4 * u,
                              .chunked = form == HB_FORM_FAST && path == HB_PATH_PREFILL,
-                             .cs_tree = 0,
+                             .cs_tree = HB_CS_SEQUENTIAL,
                              .restart = 1,
                              .norm_roundings = 1,
                              .attn_block = 0};
