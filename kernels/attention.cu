@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Causal attention over the cache (ops-attention.md 3), fp32, one block of keys: the maximum first, then the sums. */
+ * Causal attention over the cache (ops-attention.md 3), fp32, one block of keys: the maximum first,
+ * then the sums. */
 #include "kernels/common.cuh"
 #include "kernels/launchers.cuh"
 
@@ -12,7 +13,8 @@ struct query {
 };
 
 /* Element [slot of position j][kv head][0] of the cache. */
-HB_INLINE int64_t key_index(const struct hb_k_attention &args, const struct query &q, int32_t position) {
+HB_INLINE int64_t key_index(const struct hb_k_attention &args, const struct query &q,
+                            int32_t position) {
     const int64_t request = args.reqs[q.row];
     const int32_t slot = args.req_to_token[request * args.max_context + position];
     return ((int64_t)slot * args.n_kv_heads + q.kv_head) * args.attn_dim;
@@ -24,7 +26,8 @@ HB_INLINE int64_t query_index(const struct hb_k_attention &args, const struct qu
 
 /* l = sm_scale (q . k), components ascending. */
 HB_INLINE float score(const struct hb_k_attention &args, const struct query &q, int64_t key) {
-    return args.sm_scale * hb_dot(args.q, query_index(args, q), args.k_buf, key, args.attn_dim, args.act_dtype);
+    return args.sm_scale *
+           hb_dot(args.q, query_index(args, q), args.k_buf, key, args.attn_dim, args.act_dtype);
 }
 
 HB_INLINE float largest_score(const struct hb_k_attention &args, const struct query &q) {
@@ -36,8 +39,10 @@ HB_INLINE float largest_score(const struct hb_k_attention &args, const struct qu
     return largest;
 }
 
-/* out[d0 .. d0 + n_d - 1] = sum_j w_j v_j / sum_j w_j, keys ascending; keys after the query's position are never read. */
-HB_INLINE void attend(const struct hb_k_attention &args, const struct query &q, float largest, int32_t d0, int32_t n_d) {
+/* out[d0 .. d0 + n_d - 1] = sum_j w_j v_j / sum_j w_j, keys ascending; keys after the query's
+ * position are never read. */
+HB_INLINE void attend(const struct hb_k_attention &args, const struct query &q, float largest,
+                      int32_t d0, int32_t n_d) {
     float total = 0.0f;
     float sum[TILE_D] = {0.0f};
     for (int32_t j = 0; j <= q.last; j++) {
@@ -54,8 +59,8 @@ HB_INLINE void attend(const struct hb_k_attention &args, const struct query &q, 
     }
 }
 
-/* q, out [T, HQ, D] act; k_buf, v_buf [n_kv, HKV, D] act. Grid (row, q head): thread i owns the row's tokens i, i +
- * threads, ... and writes their out. An empty key set gives zero. */
+/* q, out [T, HQ, D] act; k_buf, v_buf [n_kv, HKV, D] act. Grid (row, q head): thread i owns the
+ * row's tokens i, i + threads, ... and writes their out. An empty key set gives zero. */
 HB_KERNEL(attention_v0_kernel, struct hb_k_attention, args) {
     struct query q;
     q.row = HB_BLOCK_X;
@@ -86,6 +91,6 @@ extern "C" int32_t HB_K(hb_k_attention)(const struct hb_k_attention *args) {
     if (args->rows.n_rows == 0) {
         return HB_OK;
     }
-    return HB_LAUNCH(attention_v0_kernel, HB_GRID(args->rows.n_rows, args->n_q_heads, 1), QUERY_THREADS, 0, HB_NO_SYNC,
-                     args);
+    return HB_LAUNCH(attention_v0_kernel, HB_GRID(args->rows.n_rows, args->n_q_heads, 1),
+                     QUERY_THREADS, 0, HB_NO_SYNC, args);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Small helpers that several kernels share: typed access, rows, gates. The dtype arguments are uniform in a launch. */
+ * Small helpers that several kernels share: typed access, rows, gates. The dtype arguments are
+ * uniform in a launch. */
 #ifndef HB_KERNELS_COMMON_CUH
 #define HB_KERNELS_COMMON_CUH
 
@@ -8,7 +9,8 @@
 /* ---- typed access: index in elements ---- */
 
 HB_INLINE float hb_load(const void *array, int64_t index, int32_t dtype) {
-    return dtype == HB_BF16 ? hb_bf16_to_float(((const uint16_t *)array)[index]) : ((const float *)array)[index];
+    return dtype == HB_BF16 ? hb_bf16_to_float(((const uint16_t *)array)[index])
+                            : ((const float *)array)[index];
 }
 
 HB_INLINE void hb_store(void *array, int64_t index, int32_t dtype, float value) {
@@ -19,8 +21,10 @@ HB_INLINE void hb_store(void *array, int64_t index, int32_t dtype, float value) 
     }
 }
 
-/* sum_i a[a_index + i] b[b_index + i], i ascending. The branch stands outside of the loop: this is the hot one. */
-HB_INLINE float hb_dot(const void *a, int64_t a_index, const void *b, int64_t b_index, int32_t n, int32_t dtype) {
+/* sum_i a[a_index + i] b[b_index + i], i ascending. The branch stands outside of the loop: this is
+ * the hot one. */
+HB_INLINE float hb_dot(const void *a, int64_t a_index, const void *b, int64_t b_index, int32_t n,
+                       int32_t dtype) {
     float sum = 0.0f;
     if (dtype == HB_BF16) {
         const uint16_t *x = (const uint16_t *)a + a_index;
@@ -39,7 +43,8 @@ HB_INLINE float hb_dot(const void *a, int64_t a_index, const void *b, int64_t b_
 }
 
 /* Bit copy of one element: a NaN keeps its payload. */
-HB_INLINE void hb_copy(void *to, int64_t to_index, const void *from, int64_t from_index, int32_t dtype) {
+HB_INLINE void hb_copy(void *to, int64_t to_index, const void *from, int64_t from_index,
+                       int32_t dtype) {
     if (dtype == HB_BF16) {
         ((uint16_t *)to)[to_index] = ((const uint16_t *)from)[from_index];
     } else {
@@ -67,8 +72,9 @@ HB_INLINE int32_t hb_row_has_init(const struct hb_k_rows &rows, int32_t row) {
 
 /* ---- gates ---- */
 
-/* x * sigmoid(x). The exponent is never positive, so nothing overflows. Below -80, where 1 + e^x is 1, e^x is taken in two
- * halves: it leaves the normal range before x e^x does, and would lose its digits. */
+/* x * sigmoid(x). The exponent is never positive, so nothing overflows. Below -80, where 1 + e^x is
+ * 1, e^x is taken in two halves: it leaves the normal range before x e^x does, and would lose its
+ * digits. */
 HB_INLINE float hb_silu(float x) {
     if (x < -80.0f) {
         const float half = hb_exp(0.5f * x);
@@ -125,7 +131,8 @@ HB_INLINE int64_t hb_y_index(const struct hb_k_ssm &args, int64_t token, int32_t
 }
 
 /* Index of the state [slot][head][p][0]. */
-HB_INLINE int64_t hb_state_index(const struct hb_k_ssm &args, int32_t slot, int32_t head, int32_t p) {
+HB_INLINE int64_t hb_state_index(const struct hb_k_ssm &args, int32_t slot, int32_t head,
+                                 int32_t p) {
     return (((int64_t)slot * args.n_heads + head) * args.head_dim + p) * args.state_size;
 }
 
@@ -134,8 +141,9 @@ HB_INLINE float hb_add_skip(const struct hb_k_ssm &args, int32_t head, float y, 
     return args.d ? y + args.d[head] * x : y;
 }
 
-/* One element of the state and its part of y, ops-mamba2.md 3: h = a h + (dt x) B, y += C h. Prefill and decode share
- * it, so that a prompt of one token and a decode step agree bit for bit. */
+/* One element of the state and its part of y, ops-mamba2.md 3: h = a h + (dt x) B, y += C h.
+ * Prefill and decode share it, so that a prompt of one token and a decode step agree bit for bit.
+ */
 HB_INLINE float hb_state_step(float *h, float decay, float dt_x, float b, float c, float y) {
     *h = decay * *h + dt_x * b;
     return y + c * *h;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Causal depthwise convolution with a slot pool (ops-mamba2.md 1): prefill in two forms, decode update, tracking.
+ * Causal depthwise convolution with a slot pool (ops-mamba2.md 1): prefill in two forms, decode
+ * update, tracking.
  *
  * One channel of one row sees xe = history [W] followed by the row's T inputs:
- *   y[t] = act(bias + sum_j w[j] xe[t + j]), j = 0 .. W, in that order; the new history is xe[T .. T + W - 1].
- * History and inputs are copied bit for bit. */
+ *   y[t] = act(bias + sum_j w[j] xe[t + j]), j = 0 .. W, in that order; the new history is xe[T ..
+ * T + W - 1]. History and inputs are copied bit for bit. */
 #include "kernels/common.cuh"
 #include "kernels/launchers.cuh"
 
@@ -15,7 +16,8 @@ HB_INLINE int64_t window_index(const struct hb_k_conv &args, int32_t slot, int32
 }
 
 /* xe[k] of one channel. Without an initial state the history is zero, whatever the slot holds. */
-HB_INLINE float load_extended(const struct hb_k_conv &args, int32_t row, int32_t channel, int32_t k) {
+HB_INLINE float load_extended(const struct hb_k_conv &args, int32_t row, int32_t channel,
+                              int32_t k) {
     const int32_t window = args.width - 1;
     if (k >= window) {
         const int64_t token = (int64_t)args.rows.qsl[row] + k - window;
@@ -24,21 +26,24 @@ HB_INLINE float load_extended(const struct hb_k_conv &args, int32_t row, int32_t
     if (!hb_row_has_init(args.rows, row)) {
         return 0.0f;
     }
-    return hb_load(args.pool, window_index(args, args.rows.slots[row], channel) + k, args.act_dtype);
+    return hb_load(args.pool, window_index(args, args.rows.slots[row], channel) + k,
+                   args.act_dtype);
 }
 
 HB_INLINE float activate(const struct hb_k_conv &args, float sum) {
     return args.conv_act == HB_CONV_SILU ? hb_silu(sum) : sum;
 }
 
-/* The taps and the last inputs of one channel, right-aligned: entry MAX_WIDTH - 1 belongs to the current token, entries
- * before first are not used. Loops over them have a fixed length, so they stay in registers. */
+/* The taps and the last inputs of one channel, right-aligned: entry MAX_WIDTH - 1 belongs to the
+ * current token, entries before first are not used. Loops over them have a fixed length, so they
+ * stay in registers. */
 struct channel {
     float bias, tap[MAX_WIDTH], input[MAX_WIDTH];
     int32_t first;
 };
 
-HB_INLINE void open_channel(const struct hb_k_conv &args, int32_t row, int32_t c, struct channel *channel) {
+HB_INLINE void open_channel(const struct hb_k_conv &args, int32_t row, int32_t c,
+                            struct channel *channel) {
     channel->first = MAX_WIDTH - args.width;
     channel->bias = args.bias ? args.bias[c] : 0.0f;
     for (int32_t j = 0; j < MAX_WIDTH; j++) {
@@ -57,7 +62,8 @@ HB_INLINE float sum_taps(const struct channel *channel) {
     return sum;
 }
 
-/* pool[slot][channel] := xe[T .. T + W - 1], in place: ascending order reads entry T + j before anything writes it. */
+/* pool[slot][channel] := xe[T .. T + W - 1], in place: ascending order reads entry T + j before
+ * anything writes it. */
 HB_INLINE void store_window(const struct hb_k_conv &args, int32_t row, int32_t channel) {
     const int32_t window = args.width - 1;
     const int32_t len = hb_row_len(args.rows, row);
@@ -76,8 +82,8 @@ HB_INLINE void store_window(const struct hb_k_conv &args, int32_t row, int32_t c
     }
 }
 
-/* x, y [T, dim] act; pool [NS1, dim, W] act. One thread owns one channel of one row: writes its y column and its window.
- * Token by token, taps from the oldest. */
+/* x, y [T, dim] act; pool [NS1, dim, W] act. One thread owns one channel of one row: writes its y
+ * column and its window. Token by token, taps from the oldest. */
 HB_KERNEL(conv_prefill_v0_kernel, struct hb_k_conv, args) {
     const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
     const int32_t row = (int32_t)(item / args.dim);
@@ -99,8 +105,10 @@ HB_KERNEL(conv_prefill_v0_kernel, struct hb_k_conv, args) {
     store_window(args, row, channel);
 }
 
-/* One tile of outputs from the inputs in shared memory, xe[t0 .. t0 + TILE_TOKENS + W - 1] of TILE_CHANNELS channels. */
-HB_INLINE void conv_tile(const struct hb_k_conv &args, const float *tile, int32_t row, int32_t channel0, int32_t t0) {
+/* One tile of outputs from the inputs in shared memory, xe[t0 .. t0 + TILE_TOKENS + W - 1] of
+ * TILE_CHANNELS channels. */
+HB_INLINE void conv_tile(const struct hb_k_conv &args, const float *tile, int32_t row,
+                         int32_t channel0, int32_t t0) {
     const int32_t len = hb_row_len(args.rows, row);
     const int64_t token0 = (int64_t)args.rows.qsl[row] + t0;
     for (int32_t i = HB_THREAD; i < TILE_TOKENS * TILE_CHANNELS; i += HB_THREADS) {
@@ -119,14 +127,15 @@ HB_INLINE void conv_tile(const struct hb_k_conv &args, const float *tile, int32_
     }
 }
 
-/* Grid (row, channel tile, 2): a row's token tiles alternate between two blocks. Reads x and the pool, writes y only: the
- * block with the row's end must not replace the history that the first tile reads, so conv_window_kernel follows. */
+/* Grid (row, channel tile, 2): a row's token tiles alternate between two blocks. Reads x and the
+ * pool, writes y only: the block with the row's end must not replace the history that the first
+ * tile reads, so conv_window_kernel follows. */
 HB_KERNEL(conv_prefill_tile_kernel, struct hb_k_conv, args) {
     const int32_t row = HB_BLOCK_X;
     const int32_t channel0 = HB_BLOCK_Y * TILE_CHANNELS;
     const int32_t n_inputs = TILE_TOKENS + args.width - 1;
     HB_SHARED_BEGIN;
-    HB_SHARED(float, tile, n_inputs * TILE_CHANNELS);
+    HB_SHARED(float, tile, n_inputs *TILE_CHANNELS);
     if (args.rows.slots[row] < 0) {
         return;
     }
@@ -179,11 +188,13 @@ HB_KERNEL(conv_update_kernel, struct hb_k_conv, args) {
     hb_store(args.y, at, args.act_dtype, activate(args, sum_taps(&state)));
     store_window(args, row, channel);
     if (HB_DEFECT(args.defect, NEIGHBOUR_SLOT) && slot > 0 && channel == 0) {
-        hb_copy(args.pool, window_index(args, slot - 1, 0), args.pool, window_index(args, slot, 0), args.act_dtype);
+        hb_copy(args.pool, window_index(args, slot - 1, 0), args.pool, window_index(args, slot, 0),
+                args.act_dtype);
     }
 }
 
-/* pool[dst[row]] := the W inputs before token after[row] of the row. One thread owns one channel of one row. */
+/* pool[dst[row]] := the W inputs before token after[row] of the row. One thread owns one channel of
+ * one row. */
 HB_KERNEL(conv_track_kernel, struct hb_k_conv_track, args) {
     const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
     const int32_t row = (int32_t)(item / args.dim);
@@ -206,16 +217,19 @@ extern "C" int32_t HB_K(hb_k_conv_prefill)(const struct hb_k_conv *args) {
     }
     const int64_t n_blocks = hb_blocks_for(n_items, HB_FLAT_THREADS);
     if (args->form == HB_FORM_V0) {
-        return HB_LAUNCH(conv_prefill_v0_kernel, HB_GRID(n_blocks, 1, 1), HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
+        return HB_LAUNCH(conv_prefill_v0_kernel, HB_GRID(n_blocks, 1, 1), HB_FLAT_THREADS, 0,
+                         HB_NO_SYNC, args);
     }
     const size_t shared = HB_SHARED_BYTES(float, (TILE_TOKENS + args->width - 1) * TILE_CHANNELS);
     const int64_t n_tiles = hb_blocks_for(args->dim, TILE_CHANNELS);
-    const int32_t status = HB_LAUNCH(conv_prefill_tile_kernel, HB_GRID(args->rows.n_rows, n_tiles, TILE_BLOCKS),
-                                     TILE_THREADS, shared, HB_SYNC, args);
+    const int32_t status =
+        HB_LAUNCH(conv_prefill_tile_kernel, HB_GRID(args->rows.n_rows, n_tiles, TILE_BLOCKS),
+                  TILE_THREADS, shared, HB_SYNC, args);
     if (status != HB_OK) {
         return status;
     }
-    return HB_LAUNCH(conv_window_kernel, HB_GRID(n_blocks, 1, 1), HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
+    return HB_LAUNCH(conv_window_kernel, HB_GRID(n_blocks, 1, 1), HB_FLAT_THREADS, 0, HB_NO_SYNC,
+                     args);
 }
 
 extern "C" int32_t HB_K(hb_k_conv_update)(const struct hb_k_conv *args) {
@@ -223,8 +237,8 @@ extern "C" int32_t HB_K(hb_k_conv_update)(const struct hb_k_conv *args) {
     if (n_items == 0) {
         return HB_OK;
     }
-    return HB_LAUNCH(conv_update_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1), HB_FLAT_THREADS, 0,
-                     HB_NO_SYNC, args);
+    return HB_LAUNCH(conv_update_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1),
+                     HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
 }
 
 extern "C" int32_t HB_K(hb_k_conv_track)(const struct hb_k_conv_track *args) {
@@ -232,6 +246,6 @@ extern "C" int32_t HB_K(hb_k_conv_track)(const struct hb_k_conv_track *args) {
     if (n_items == 0) {
         return HB_OK;
     }
-    return HB_LAUNCH(conv_track_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1), HB_FLAT_THREADS, 0,
-                     HB_NO_SYNC, args);
+    return HB_LAUNCH(conv_track_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1),
+                     HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
 }

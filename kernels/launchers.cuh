@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The launchers of one build, defined beside their kernels, collected by table.cu. Semantics: kernels.h. */
+ * The launchers of one build, defined beside their kernels, collected by table.cu. Semantics:
+ * kernels.h. */
 #ifndef HB_KERNELS_LAUNCHERS_CUH
 #define HB_KERNELS_LAUNCHERS_CUH
 
@@ -16,7 +17,8 @@ int32_t HB_K(hb_k_slots)(const struct hb_k_slots *args);
 int32_t HB_K(hb_k_kv_write)(const struct hb_k_kv_write *args);
 int32_t HB_K(hb_k_attention)(const struct hb_k_attention *args);
 /* A size that a kernel cannot hold: sets the error text, returns HB_ERR_DEVICE. */
-int32_t HB_K(hb_launch_refused)(const char *kernel, const char *field, int32_t value, int32_t limit);
+int32_t HB_K(hb_launch_refused)(const char *kernel, const char *field, int32_t value,
+                                int32_t limit);
 }
 
 /* Blocks of n_threads that cover n work items. */

@@ -9,7 +9,8 @@
 /* The value whose mean square is taken. */
 HB_INLINE float normalised(const struct hb_k_norm &args, int64_t i) {
     const float y = hb_load(args.y, i, args.act_dtype);
-    return args.gate_norm == HB_GATE_NORM_AFTER ? y * hb_silu(hb_load(args.z, i, args.act_dtype)) : y;
+    return args.gate_norm == HB_GATE_NORM_AFTER ? y * hb_silu(hb_load(args.z, i, args.act_dtype))
+                                                : y;
 }
 
 /* 1 / sqrt(mean square + eps), channels ascending. */
@@ -25,7 +26,8 @@ HB_INLINE float inverse_rms(const struct hb_k_norm &args, int64_t first) {
 /* y, z, out [T, d_inner] act, weight [d_inner]. One thread owns one group of one token. */
 HB_KERNEL(gated_norm_kernel, struct hb_k_norm, args) {
     const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
-    const int64_t first = item * args.norm_group; /* groups tile the row, so this is also token * d_inner + channel */
+    const int64_t first =
+        item * args.norm_group; /* groups tile the row, so this is also token * d_inner + channel */
     if (first >= (int64_t)args.n_tokens * args.d_inner) {
         return;
     }
@@ -49,6 +51,6 @@ extern "C" int32_t HB_K(hb_k_gated_norm)(const struct hb_k_norm *args) {
     if (n_items == 0) {
         return HB_OK;
     }
-    return HB_LAUNCH(gated_norm_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1), HB_FLAT_THREADS, 0,
-                     HB_NO_SYNC, args);
+    return HB_LAUNCH(gated_norm_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1),
+                     HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
 }

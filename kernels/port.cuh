@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the kernel sources are written in: C with a few words that mean CUDA under nvcc and the emulator elsewhere.
- *
+ * What the kernel sources are written in: C with a few words that mean CUDA under nvcc and the
+ * emulator elsewhere. The emulated build is C++ without the standard library and without a CUDA
+ * header. */
+/* clang-format off */
+/*
  *   HB_K(name)                    external name of this build: name_cuda or name_emu
- *   HB_KERNEL(name, type, args)   head of a kernel; args is one const struct, passed by value on the GPU
+ *   HB_KERNEL(name, type, args)   head of a kernel; args is one const struct, by value on the GPU
  *   HB_INLINE                     a helper of kernels
- *   HB_LAUNCH(kernel, grid, threads, shared_bytes, flags, args)   runs it; the value is a status
- *   HB_NO_SYNC, HB_SYNC           flags: HB_SYNC is needed by barriers and warp operations, and costs fibers
- *   HB_GRID(x, y, z)              grid; HB_BLOCK_X, _Y, _Z the block's place, HB_THREAD and HB_THREADS in the block
+ *   HB_LAUNCH(kernel, grid, threads, shared_bytes, flags, args)
+ *                                 runs it; args is a pointer, the value is a status
+ *   HB_NO_SYNC, HB_SYNC           flags: barriers and warp operations need HB_SYNC; it costs fibers
+ *   HB_GRID(x, y, z)              grid; HB_BLOCK_X, _Y, _Z are the block's place in it,
+ *                                 HB_THREAD of HB_THREADS the thread's in the block
  *   HB_SYNCTHREADS()              barrier; never in divergent code
- *   HB_WARP_SUM(values, count)    each lane of the warp gets the sum over its lanes, for each of count values
- *   HB_SHARED_BEGIN, HB_SHARED(type, name, count)   arrays in shared memory, of run-time size; one a line
+ *   HB_WARP_SUM(values, count)    each lane of the warp gets the sum over its lanes, count times
+ *   HB_SHARED_BEGIN               before the first HB_SHARED of a kernel
+ *   HB_SHARED(type, name, count)  an array in shared memory, of run-time size; one a line
  *   HB_SHARED_BYTES(type, count)  what one such array adds to the launch's request
  *   HB_SIZE(cuda, emu)            a block or tile size that differs between the builds
- *
- * The emulated build is C++ without the standard library and without a CUDA header. */
+ */
+/* clang-format on */
 #ifndef HB_KERNELS_PORT_CUH
 #define HB_KERNELS_PORT_CUH
 
@@ -45,16 +51,16 @@
 #define HB_GRID(x, y, z) dim3((unsigned)(x), (unsigned)(y), (unsigned)(z))
 enum { HB_NO_SYNC = 0, HB_SYNC = 1 };
 /* args: pointer to the struct */
-#define HB_LAUNCH(kernel, grid, threads, shared_bytes, flags, args)                                                    \
-    ((void)(flags), kernel<<<(grid), (unsigned)(threads), (shared_bytes)>>>(*(args)),                                  \
+#define HB_LAUNCH(kernel, grid, threads, shared_bytes, flags, args)                                \
+    ((void)(flags), kernel<<<(grid), (unsigned)(threads), (shared_bytes)>>>(*(args)),              \
      HB_K(hb_launch_status)(#kernel, __FILE__, __LINE__))
 #define HB_SYNCTHREADS() __syncthreads()
 #define HB_WARP_SUM(values, count) hb_warp_sum((values), (count))
-#define HB_SHARED_BEGIN                                                                                                \
-    extern __shared__ __align__(16) unsigned char hb_shared_bytes[];                                                   \
+#define HB_SHARED_BEGIN                                                                            \
+    extern __shared__ __align__(16) unsigned char hb_shared_bytes[];                               \
     unsigned char *hb_shared_next = hb_shared_bytes
-#define HB_SHARED(type, name, count)                                                                                   \
-    type *const name = (type *)hb_shared_next;                                                                         \
+#define HB_SHARED(type, name, count)                                                               \
+    type *const name = (type *)hb_shared_next;                                                     \
     hb_shared_next += HB_SHARED_BYTES(type, count)
 
 /* Counts the launch and turns a launch error into HB_ERR_DEVICE (table.cu). */
@@ -70,7 +76,8 @@ HB_INLINE float hb_sqrt(float x) {
     return sqrtf(x);
 }
 
-/* Lanes that the last warp lacks count as zero; after the butterfly only lane 0 has then seen every lane. */
+/* Lanes that the last warp lacks count as zero; after the butterfly only lane 0 has then seen every
+ * lane. */
 HB_INLINE void hb_warp_sum(float *values, int32_t count) {
     const int32_t lane = HB_THREAD % 32;
     const int32_t left = HB_THREADS - (HB_THREAD - lane);
@@ -98,24 +105,29 @@ HB_INLINE void hb_warp_sum(float *values, int32_t count) {
 #define blockDim hb_emu_block_dim
 #define gridDim hb_emu_grid_dim
 enum { HB_NO_SYNC = HB_EMU_NO_SYNC, HB_SYNC = HB_EMU_SYNC };
-#define HB_KERNEL(name, type, args)                                                                                    \
-    static void name(const type &args);                                                                                \
-    static void name##_entry(const void *hb_args) {                                                                    \
-        name(*(const type *)hb_args);                                                                                  \
-    }                                                                                                                  \
+#define HB_KERNEL(name, type, args)                                                                \
+    static void name(const type &args);                                                            \
+    static void name##_entry(const void *hb_args) {                                                \
+        name(*(const type *)hb_args);                                                              \
+    }                                                                                              \
     static void name(const type &args)
-#define HB_GRID(x, y, z) hb_emu_dim{(uint32_t)(x), (uint32_t)(y), (uint32_t)(z)}
-#define HB_LAUNCH(kernel, grid, threads, shared_bytes, flags, args)                                                    \
+#define HB_GRID(x, y, z)                                                                           \
+    hb_emu_dim {                                                                                   \
+        (uint32_t)(x), (uint32_t)(y), (uint32_t)(z)                                                \
+    }
+#define HB_LAUNCH(kernel, grid, threads, shared_bytes, flags, args)                                \
     hb_emu_launch_(#kernel, kernel##_entry, (args), (grid), (threads), (shared_bytes), (flags))
 #define HB_SYNCTHREADS() hb_emu_barrier(__FILE__, __LINE__)
 #define HB_WARP_SUM(values, count) hb_emu_warp_sum((values), (count), __FILE__, __LINE__)
 #define HB_SHARED_BEGIN (void)0
-#define HB_SHARED(type, name, count)                                                                                   \
+#define HB_SHARED(type, name, count)                                                               \
     type *const name = (type *)hb_emu_shared(__LINE__, (size_t)(count) * sizeof(type))
 
-static inline int32_t hb_emu_launch_(const char *kernel, void (*entry)(const void *), const void *args,
-                                     hb_emu_dim grid, int32_t n_threads, size_t shared_bytes, int32_t flags) {
-    const hb_emu_launch launch = {kernel, entry, args, grid, (uint32_t)n_threads, shared_bytes, flags};
+static inline int32_t hb_emu_launch_(const char *kernel, void (*entry)(const void *),
+                                     const void *args, hb_emu_dim grid, int32_t n_threads,
+                                     size_t shared_bytes, int32_t flags) {
+    const hb_emu_launch launch = {kernel,       entry, args, grid, (uint32_t)n_threads,
+                                  shared_bytes, flags};
     return hb_emu_run(&launch);
 }
 

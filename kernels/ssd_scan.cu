@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Mamba2 prefill: the token recurrence (v0, ops-mamba2.md 3) and the chunked form (fast, ops-mamba2.md 4). Chunk c of a row
- * covers the row's tokens cC .. cC + C - 1, so every sum restarts at a row and a tracked state, taken after a multiple of
- * C tokens, is a chunk boundary state. */
+ * Mamba2 prefill: the token recurrence (v0, ops-mamba2.md 3) and the chunked form (fast,
+ * ops-mamba2.md 4). Chunk c of a row covers the row's tokens cC .. cC + C - 1, so every sum
+ * restarts at a row and a tracked state, taken after a multiple of C tokens, is a chunk boundary
+ * state. */
 #include "kernels/common.cuh"
 #include "kernels/launchers.cuh"
 
@@ -10,15 +11,17 @@ enum { TILE_P = 8, TILE_QUERIES = 16 }; /* of the chunked form */
 enum { SCAN_THREADS = HB_SIZE(64, 8) };
 
 /* pool[slot][head][p] := h, each element rounded once from fp32. */
-HB_INLINE void store_state(const struct hb_k_ssm &args, int32_t slot, int32_t head, int32_t p, const float *h) {
+HB_INLINE void store_state(const struct hb_k_ssm &args, int32_t slot, int32_t head, int32_t p,
+                           const float *h) {
     const int64_t state = hb_state_index(args, slot, head, p);
     for (int32_t n = 0; n < args.state_size; n++) {
         hb_store(args.pool, state + n, args.state_dtype, h[n]);
     }
 }
 
-/* xbc [T, dim] act, dt [T, H] act, y [T, H, P] act, pool [NS1, H, P, N] st. One thread owns (row, head, p): writes its y
- * column, its N elements of the row's slot and, where tracked, of slot dst[row]. Tokens ascending, n ascending. */
+/* xbc [T, dim] act, dt [T, H] act, y [T, H, P] act, pool [NS1, H, P, N] st. One thread owns (row,
+ * head, p): writes its y column, its N elements of the row's slot and, where tracked, of slot
+ * dst[row]. Tokens ascending, n ascending. */
 HB_KERNEL(ssd_prefill_v0_kernel, struct hb_k_ssm, args) {
     const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
     const int32_t p = (int32_t)(item % args.head_dim);
@@ -48,7 +51,8 @@ HB_KERNEL(ssd_prefill_v0_kernel, struct hb_k_ssm, args) {
             const float c = hb_load(args.xbc, c_index + n, args.act_dtype);
             y = hb_state_step(&h[n], decay, dt * x, b, c, y);
         }
-        hb_store(args.y, hb_y_index(args, token, head, p), args.act_dtype, hb_add_skip(args, head, y, x));
+        hb_store(args.y, hb_y_index(args, token, head, p), args.act_dtype,
+                 hb_add_skip(args, head, y, x));
         if (args.after && args.after[row] == t + 1) {
             store_state(args, args.dst[row], head, p, h);
         }
@@ -86,11 +90,13 @@ HB_INLINE void load_chunk(const struct hb_k_ssm &args, const struct scan &s) {
     for (int32_t i = HB_THREAD; i < s.len * s.n_p; i += HB_THREADS) {
         const int32_t j = i / s.n_p;
         const int32_t p = i % s.n_p;
-        s.x[j * TILE_P + p] = hb_load(args.xbc, hb_x_index(args, s.first + j, s.head, s.p0 + p), args.act_dtype);
+        s.x[j * TILE_P + p] =
+            hb_load(args.xbc, hb_x_index(args, s.first + j, s.head, s.p0 + p), args.act_dtype);
     }
 }
 
-/* Inclusive sums s_i = sum[i + 1], one after the other by one thread: a depth of C roundings (profile: cs_tree 0). */
+/* Inclusive sums s_i = sum[i + 1], one after the other by one thread: a depth of C roundings
+ * (profile: cs_tree 0). */
 HB_INLINE void sum_decays(const struct hb_k_ssm &args, const struct scan &s) {
     if (HB_THREAD != 0) {
         return;
@@ -109,22 +115,25 @@ HB_INLINE float decay_between(const struct scan &s, int32_t i, int32_t j) {
     return hb_exp(difference < 0.0f ? difference : (difference > 0.0f ? 0.0f : difference));
 }
 
-/* weight[i][j] = (C_i . B_j) exp(s_i - s_j) dt_j for j <= i. Entries above the diagonal are neither written nor read. */
-HB_INLINE void weigh_pairs(const struct hb_k_ssm &args, const struct scan &s, int32_t i0, int32_t n_i) {
+/* weight[i][j] = (C_i . B_j) exp(s_i - s_j) dt_j for j <= i. Entries above the diagonal are neither
+ * written nor read. */
+HB_INLINE void weigh_pairs(const struct hb_k_ssm &args, const struct scan &s, int32_t i0,
+                           int32_t n_i) {
     for (int32_t k = HB_THREAD; k < n_i * s.len; k += HB_THREADS) {
         const int32_t i = i0 + k / s.len;
         const int32_t j = k % s.len;
         if (j > i) {
             continue;
         }
-        const float dot =
-            hb_dot(args.xbc, s.c + i * s.stride, args.xbc, s.b + j * s.stride, args.state_size, args.act_dtype);
+        const float dot = hb_dot(args.xbc, s.c + i * s.stride, args.xbc, s.b + j * s.stride,
+                                 args.state_size, args.act_dtype);
         s.weight[(i - i0) * args.chunk_size + j] = dot * decay_between(s, i, j) * s.dt[j];
     }
 }
 
 /* y_i = sum_{j <= i} weight[i][j] x_j + exp(s_i) C_i . h + D x_i, the terms in that order. */
-HB_INLINE void write_outputs(const struct hb_k_ssm &args, const struct scan &s, int32_t i0, int32_t n_i) {
+HB_INLINE void write_outputs(const struct hb_k_ssm &args, const struct scan &s, int32_t i0,
+                             int32_t n_i) {
     for (int32_t k = HB_THREAD; k < n_i * s.n_p; k += HB_THREADS) {
         const int32_t i = i0 + k / s.n_p;
         const int32_t p = k % s.n_p;
@@ -184,13 +193,14 @@ HB_INLINE void scan_chunk(const struct hb_k_ssm &args, const struct scan &s) {
         weigh_pairs(args, s, i0, n_i);
         HB_SYNCTHREADS();
         write_outputs(args, s, i0, n_i);
-        HB_SYNCTHREADS(); /* the next tile replaces the weights, or the state advances under the readers */
+        HB_SYNCTHREADS(); /* the next tile replaces the weights, or the state advances under the
+                             readers */
     }
     advance_state(args, s);
 }
 
-/* Grid (row, head, p / 8). A block owns 8 values of p of one head of one row: it writes their y and their state, in the
- * row's slot and, where tracked, in slot dst[row]. */
+/* Grid (row, head, p / 8). A block owns 8 values of p of one head of one row: it writes their y and
+ * their state, in the row's slot and, where tracked, in slot dst[row]. */
 HB_KERNEL(ssd_prefill_chunk_kernel, struct hb_k_ssm, args) {
     struct scan s;
     s.row = HB_BLOCK_X;
@@ -206,9 +216,9 @@ HB_KERNEL(ssd_prefill_chunk_kernel, struct hb_k_ssm, args) {
     HB_SHARED(float, dt, args.chunk_size);
     HB_SHARED(float, sum, args.chunk_size + 1);
     HB_SHARED(float, to_end, args.chunk_size);
-    HB_SHARED(float, x, args.chunk_size * TILE_P);
-    HB_SHARED(float, weight, n_queries * args.chunk_size);
-    HB_SHARED(float, h, s.n_p * args.state_size);
+    HB_SHARED(float, x, args.chunk_size *TILE_P);
+    HB_SHARED(float, weight, n_queries *args.chunk_size);
+    HB_SHARED(float, h, s.n_p *args.state_size);
     s.stride = hb_token_stride(args);
     s.dt = dt;
     s.sum = sum;
@@ -237,8 +247,10 @@ HB_KERNEL(ssd_prefill_chunk_kernel, struct hb_k_ssm, args) {
 static size_t shared_bytes(const struct hb_k_ssm *args) {
     const int32_t n_queries = args->chunk_size < TILE_QUERIES ? args->chunk_size : TILE_QUERIES;
     const int32_t n_p = args->head_dim < TILE_P ? args->head_dim : TILE_P;
-    return 2 * HB_SHARED_BYTES(float, args->chunk_size) + HB_SHARED_BYTES(float, args->chunk_size + 1) +
-           HB_SHARED_BYTES(float, args->chunk_size * TILE_P) + HB_SHARED_BYTES(float, n_queries * args->chunk_size) +
+    return 2 * HB_SHARED_BYTES(float, args->chunk_size) +
+           HB_SHARED_BYTES(float, args->chunk_size + 1) +
+           HB_SHARED_BYTES(float, args->chunk_size *TILE_P) +
+           HB_SHARED_BYTES(float, n_queries * args->chunk_size) +
            HB_SHARED_BYTES(float, n_p * args->state_size);
 }
 
@@ -248,13 +260,15 @@ extern "C" int32_t HB_K(hb_k_ssd_prefill)(const struct hb_k_ssm *args) {
         return HB_OK;
     }
     if (args->form != HB_FORM_V0) {
-        return HB_LAUNCH(ssd_prefill_chunk_kernel,
-                         HB_GRID(args->rows.n_rows, args->n_heads, hb_blocks_for(args->head_dim, TILE_P)),
-                         SCAN_THREADS, shared_bytes(args), HB_SYNC, args);
+        return HB_LAUNCH(
+            ssd_prefill_chunk_kernel,
+            HB_GRID(args->rows.n_rows, args->n_heads, hb_blocks_for(args->head_dim, TILE_P)),
+            SCAN_THREADS, shared_bytes(args), HB_SYNC, args);
     }
     if (args->state_size > MAX_STATE) {
-        return HB_K(hb_launch_refused)("ssd_prefill_v0_kernel", "state_size", args->state_size, MAX_STATE);
+        return HB_K(hb_launch_refused)("ssd_prefill_v0_kernel", "state_size", args->state_size,
+                                       MAX_STATE);
     }
-    return HB_LAUNCH(ssd_prefill_v0_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1), HB_FLAT_THREADS, 0,
-                     HB_NO_SYNC, args);
+    return HB_LAUNCH(ssd_prefill_v0_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1),
+                     HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
 }

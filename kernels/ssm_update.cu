@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One step of the Mamba2 recurrence per row (ops-mamba2.md 3), in two forms. y comes from the fp32 state, before the
- * state is rounded for storage. */
+ * One step of the Mamba2 recurrence per row (ops-mamba2.md 3), in two forms. y comes from the fp32
+ * state, before the state is rounded for storage. */
 #include "kernels/common.cuh"
 #include "kernels/launchers.cuh"
 
@@ -16,8 +16,9 @@ HB_INLINE void plant_defects(const struct hb_k_ssm &args, int32_t slot, int64_t 
     }
 }
 
-/* xbc [T, dim] act, dt [T, H] act, y [T, H, P] act, pool [NS1, H, P, N] st. One thread owns (row, head, p): writes one y
- * and N state elements. Sum over n ascending: the order of the sequential prefill. */
+/* xbc [T, dim] act, dt [T, H] act, y [T, H, P] act, pool [NS1, H, P, N] st. One thread owns (row,
+ * head, p): writes one y and N state elements. Sum over n ascending: the order of the sequential
+ * prefill. */
 HB_KERNEL(ssm_update_v0_kernel, struct hb_k_ssm, args) {
     const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
     const int32_t p = (int32_t)(item % args.head_dim);
@@ -47,11 +48,13 @@ HB_KERNEL(ssm_update_v0_kernel, struct hb_k_ssm, args) {
         y = hb_state_step(&h, decay, dt * x, b, c, y);
         hb_store(args.pool, state + n, args.state_dtype, h);
     }
-    hb_store(args.y, hb_y_index(args, token, head, p), args.act_dtype, hb_add_skip(args, head, y, x));
+    hb_store(args.y, hb_y_index(args, token, head, p), args.act_dtype,
+             hb_add_skip(args, head, y, x));
 }
 
-/* Grid (row, head, p / 8): one warp owns 8 values of p; its lanes share the state elements n, lane, lane + 32, ... A lane
- * sums its n ascending, then the lanes are added as a butterfly: one order, whatever the schedule. */
+/* Grid (row, head, p / 8): one warp owns 8 values of p; its lanes share the state elements n, lane,
+ * lane + 32, ... A lane sums its n ascending, then the lanes are added as a butterfly: one order,
+ * whatever the schedule. */
 HB_KERNEL(ssm_update_warp_kernel, struct hb_k_ssm, args) {
     const int32_t row = HB_BLOCK_X;
     const int32_t head = HB_BLOCK_Y;
@@ -87,7 +90,8 @@ HB_KERNEL(ssm_update_warp_kernel, struct hb_k_ssm, args) {
     HB_WARP_SUM(y, n_p);
     for (int32_t p = HB_THREAD; p < n_p; p += HB_THREADS) {
         const float x = hb_load(args.xbc, x_index + p, args.act_dtype);
-        hb_store(args.y, hb_y_index(args, token, head, p0 + p), args.act_dtype, hb_add_skip(args, head, y[p], x));
+        hb_store(args.y, hb_y_index(args, token, head, p0 + p), args.act_dtype,
+                 hb_add_skip(args, head, y[p], x));
     }
 }
 
@@ -97,12 +101,14 @@ extern "C" int32_t HB_K(hb_k_ssm_update)(const struct hb_k_ssm *args) {
         return HB_OK;
     }
     if (args->form == HB_FORM_V0) {
-        return HB_LAUNCH(ssm_update_v0_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1), HB_FLAT_THREADS,
-                         0, HB_NO_SYNC, args);
+        return HB_LAUNCH(ssm_update_v0_kernel,
+                         HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1), HB_FLAT_THREADS, 0,
+                         HB_NO_SYNC, args);
     }
     /* lanes without a state element add zero: the emulated warp leaves them out */
     const int32_t n_lanes = HB_SIZE(WARP, args->state_size < WARP ? args->state_size : WARP);
-    return HB_LAUNCH(ssm_update_warp_kernel,
-                     HB_GRID(args->rows.n_rows, args->n_heads, hb_blocks_for(args->head_dim, P_PER_WARP)), n_lanes, 0,
-                     HB_SYNC, args);
+    return HB_LAUNCH(
+        ssm_update_warp_kernel,
+        HB_GRID(args->rows.n_rows, args->n_heads, hb_blocks_for(args->head_dim, P_PER_WARP)),
+        n_lanes, 0, HB_SYNC, args);
 }

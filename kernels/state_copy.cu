@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Pure copies: whole state slots, and new keys and values into the cache (ops-attention.md 2). Bit exact. */
+ * Pure copies: whole state slots, and new keys and values into the cache (ops-attention.md 2). Bit
+ * exact. */
 #include "kernels/common.cuh"
 #include "kernels/launchers.cuh"
 
 enum { PIECE_BYTES = 64 }; /* of one thread */
 
-/* pool [NS1, slot_bytes]. One thread owns 64 bytes of one destination: whole words where slots are made of words. Pairs with
- * a negative end are skipped. */
+/* pool [NS1, slot_bytes]. One thread owns 64 bytes of one destination: whole words where slots are
+ * made of words. Pairs with a negative end are skipped. */
 HB_KERNEL(slots_kernel, struct hb_k_slots, args) {
     const uint64_t pieces = (args.slot_bytes + PIECE_BYTES - 1) / PIECE_BYTES;
     const uint64_t item = (uint64_t)HB_BLOCK_X * (uint64_t)HB_THREADS + (uint64_t)HB_THREAD;
@@ -32,7 +33,8 @@ HB_KERNEL(slots_kernel, struct hb_k_slots, args) {
     }
 }
 
-/* k, v [n_tokens, HKV, D] act -> k_buf, v_buf [n_kv, HKV, D] at loc[token]. One thread owns one element of both. */
+/* k, v [n_tokens, HKV, D] act -> k_buf, v_buf [n_kv, HKV, D] at loc[token]. One thread owns one
+ * element of both. */
 HB_KERNEL(kv_write_kernel, struct hb_k_kv_write, args) {
     const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
     const int32_t token = (int32_t)(item / args.row_elems);
@@ -49,7 +51,8 @@ extern "C" int32_t HB_K(hb_k_slots)(const struct hb_k_slots *args) {
         return HB_OK;
     }
     const int64_t pieces = hb_blocks_for((int64_t)args->slot_bytes, PIECE_BYTES);
-    return HB_LAUNCH(slots_kernel, HB_GRID(hb_blocks_for(pieces * args->n_pairs, HB_FLAT_THREADS), 1, 1),
+    return HB_LAUNCH(slots_kernel,
+                     HB_GRID(hb_blocks_for(pieces * args->n_pairs, HB_FLAT_THREADS), 1, 1),
                      HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
 }
 
@@ -58,6 +61,6 @@ extern "C" int32_t HB_K(hb_k_kv_write)(const struct hb_k_kv_write *args) {
     if (n_items == 0) {
         return HB_OK;
     }
-    return HB_LAUNCH(kv_write_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1), HB_FLAT_THREADS, 0,
-                     HB_NO_SYNC, args);
+    return HB_LAUNCH(kv_write_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1),
+                     HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The table of this build: launchers, device memory, names. The two halves differ only in how memory is got. */
+ * The table of this build: launchers, device memory, names. The two halves differ only in how
+ * memory is got. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,8 +10,8 @@
 
 #include <stdlib.h>
 
-/* Freed blocks are kept by size class (powers of two from 256 bytes), because cudaMalloc and cudaFree wait for the device
- * and a run creates and destroys a backend for every case. */
+/* Freed blocks are kept by size class (powers of two from 256 bytes), because cudaMalloc and
+ * cudaFree wait for the device and a run creates and destroys a backend for every case. */
 enum { N_CLASSES = 40, SMALLEST_CLASS = 8 };
 
 struct block {
@@ -27,7 +28,8 @@ static int32_t check(cudaError_t error, const char *call, const char *file, int3
     if (error == cudaSuccess) {
         return HB_OK;
     }
-    (void)snprintf(error_text, sizeof error_text, "%s: %s (%s:%d)", call, cudaGetErrorString(error), file, line);
+    (void)snprintf(error_text, sizeof error_text, "%s: %s (%s:%d)", call, cudaGetErrorString(error),
+                   file, line);
     return HB_ERR_DEVICE;
 }
 
@@ -104,10 +106,12 @@ static int32_t mem_alloc(uint64_t bytes, void **out) {
         found = add_block(size_class);
     }
     if (!found) {
-        (void)snprintf(error_text, sizeof error_text, "no device memory for %llu bytes", (unsigned long long)bytes);
+        (void)snprintf(error_text, sizeof error_text, "no device memory for %llu bytes",
+                       (unsigned long long)bytes);
         return HB_ERR_MEMORY;
     }
-    const int32_t status = HB_CUDA(cudaMemset(found->ptr, 0xff, (size_t)1 << (size_class + SMALLEST_CLASS)));
+    const int32_t status =
+        HB_CUDA(cudaMemset(found->ptr, 0xff, (size_t)1 << (size_class + SMALLEST_CLASS)));
     found->is_used = status == HB_OK;
     if (status == HB_OK) {
         *out = found->ptr;
@@ -145,8 +149,10 @@ static void set_order(int32_t thread_order, int32_t block_order, uint32_t seed) 
     (void)seed;
 }
 
-extern "C" int32_t HB_K(hb_launch_refused)(const char *kernel, const char *field, int32_t value, int32_t limit) {
-    (void)snprintf(error_text, sizeof error_text, "%s: %s %d is larger than %d", kernel, field, value, limit);
+extern "C" int32_t HB_K(hb_launch_refused)(const char *kernel, const char *field, int32_t value,
+                                           int32_t limit) {
+    (void)snprintf(error_text, sizeof error_text, "%s: %s %d is larger than %d", kernel, field,
+                   value, limit);
     return HB_ERR_DEVICE;
 }
 
@@ -172,7 +178,8 @@ static int32_t mem_alloc(uint64_t bytes, void **out) {
     void *ptr = hb_emu_mem_alloc(bytes);
     if (!ptr) {
         char text[64];
-        (void)snprintf(text, sizeof text, "no device memory for %llu bytes", (unsigned long long)bytes);
+        (void)snprintf(text, sizeof text, "no device memory for %llu bytes",
+                       (unsigned long long)bytes);
         return hb_emu_fail(HB_ERR_MEMORY, text);
     }
     *out = ptr;
@@ -209,7 +216,8 @@ static void set_order(int32_t thread_order, int32_t block_order, uint32_t seed) 
     hb_emu_set_order(thread_order, block_order, seed);
 }
 
-extern "C" int32_t HB_K(hb_launch_refused)(const char *kernel, const char *field, int32_t value, int32_t limit) {
+extern "C" int32_t HB_K(hb_launch_refused)(const char *kernel, const char *field, int32_t value,
+                                           int32_t limit) {
     char text[128];
     (void)snprintf(text, sizeof text, "%s: %s %d is larger than %d", kernel, field, value, limit);
     return hb_emu_fail(HB_ERR_DEVICE, text);

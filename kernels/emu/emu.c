@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The emulated device: grid loop, shared memory, faults, queries. Fibers live in fiber.c, device memory in memory.c.
+ * The emulated device: grid loop, shared memory, faults, queries. Fibers live in fiber.c, device
+ * memory in memory.c.
  *
- * Scheduling of a block whose kernel synchronises: passes over the threads in the chosen order; each ready thread runs
- * until it waits or ends. When no thread is ready, all of them must have ended, or all must wait at one barrier, which is
- * then released; anything else is a fault. A warp operation is completed by its last lane, which runs on. */
+ * Scheduling of a block whose kernel synchronises: passes over the threads in the chosen order;
+ * each ready thread runs until it waits or ends. When no thread is ready, all of them must have
+ * ended, or all must wait at one barrier, which is then released; anything else is a fault. A warp
+ * operation is completed by its last lane, which runs on. */
 #include "kernels/emu/emu.h"
 
 #include <stdio.h>
@@ -24,7 +26,8 @@ struct thread {
     int32_t count;
 };
 
-/* A shared array: the heap block stays with its line and is taken again when the size is the same. */
+/* A shared array: the heap block stays with its line and is taken again when the size is the same.
+ */
 struct site {
     uint64_t block; /* serial of the block that declared it last */
     int32_t line;
@@ -67,7 +70,8 @@ static void print_and_abort(const char *text) {
 
 void hb_emu_fault(const char *what, const char *file, int32_t line) {
     const char *name = emu.launch ? emu.launch->kernel : "host";
-    (void)snprintf(emu.text, sizeof emu.text, "%s in %s at %s:%d", what, name, file ? file : "?", line);
+    (void)snprintf(emu.text, sizeof emu.text, "%s in %s at %s:%d", what, name, file ? file : "?",
+                   line);
     emu.is_faulty = 1;
     if (emu.hook) {
         emu.hook(emu.text);
@@ -141,7 +145,8 @@ static int32_t grow_permutation(uint32_t **perm, uint32_t *len, uint32_t need) {
     return HB_OK;
 }
 
-/* The grown part would start unset, so the identity is written anew each time: Fisher-Yates over it. */
+/* The grown part would start unset, so the identity is written anew each time: Fisher-Yates over
+ * it. */
 static void shuffle(uint32_t *perm, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t j = next_random() % (i + 1);
@@ -158,7 +163,8 @@ static uint32_t in_order(int32_t order, const uint32_t *perm, uint32_t k, uint32
 }
 
 static int32_t prepare_orders(uint32_t n_blocks, uint32_t n_threads) {
-    /* each launch has its own stream, so a launch's order does not depend on how often earlier ones drew */
+    /* each launch has its own stream, so a launch's order does not depend on how often earlier ones
+     * drew */
     emu.launch_seed = emu.launch_seed * 1664525U + 1013904223U;
     emu.random = emu.launch_seed ? emu.launch_seed : 1U;
     int32_t status = HB_OK;
@@ -225,7 +231,8 @@ void *hb_emu_shared(int32_t line, size_t bytes) {
         return site->ptr;
     }
     if (site->block == emu.block_serial) {
-        hb_emu_fault("two shared arrays whose lines differ by a multiple of 256", emu.launch->kernel, line);
+        hb_emu_fault("two shared arrays whose lines differ by a multiple of 256",
+                     emu.launch->kernel, line);
     }
     return open_site(site, line, bytes);
 }
@@ -283,7 +290,8 @@ static void complete_warp(uint32_t first, uint32_t n_lanes) {
         for (uint32_t i = 0; i < n_lanes; i++) {
             lane[i] = emu.threads[first + i].values[v];
         }
-        /* after each step of the butterfly lanes i and i + offset hold the same sum, so one half is enough */
+        /* after each step of the butterfly lanes i and i + offset hold the same sum, so one half is
+         * enough */
         for (uint32_t offset = HB_EMU_WARP / 2; offset > 0; offset /= 2) {
             for (uint32_t i = 0; i < offset; i++) {
                 lane[i] += lane[i + offset];
@@ -355,7 +363,8 @@ static void release_barrier(uint32_t n) {
         waiting = other;
     }
     if (emu.n_in_state[THREAD_AT_BARRIER] != n) {
-        const char *what = emu.n_in_state[THREAD_AT_WARP] ? "divergent warp operation" : "divergent barrier";
+        const char *what =
+            emu.n_in_state[THREAD_AT_WARP] ? "divergent warp operation" : "divergent barrier";
         hb_emu_fault(what, waiting ? waiting->file : NULL, waiting ? waiting->line : 0);
         return;
     }
@@ -400,16 +409,18 @@ static void run_block_loop(const struct hb_emu_launch *launch) {
 
 static int32_t refuse(const struct hb_emu_launch *launch) {
     (void)snprintf(emu.text, sizeof emu.text,
-                   "%s: invalid launch: grid %u x %u x %u, %u threads, %zu bytes of shared memory", launch->kernel,
-                   launch->grid.x, launch->grid.y, launch->grid.z, launch->n_threads, launch->shared_bytes);
+                   "%s: invalid launch: grid %u x %u x %u, %u threads, %zu bytes of shared memory",
+                   launch->kernel, launch->grid.x, launch->grid.y, launch->grid.z,
+                   launch->n_threads, launch->shared_bytes);
     return HB_ERR_DEVICE;
 }
 
 static int32_t check_sizes(const struct hb_emu_launch *launch) {
     const struct hb_emu_dim *grid = &launch->grid;
-    if (!grid->x || !grid->y || !grid->z || grid->y > HB_EMU_MAX_GRID_YZ || grid->z > HB_EMU_MAX_GRID_YZ ||
-        (uint64_t)grid->x * grid->y * grid->z > INT32_MAX || !launch->n_threads ||
-        launch->n_threads > HB_EMU_MAX_THREADS || launch->shared_bytes > HB_EMU_MAX_SHARED) {
+    if (!grid->x || !grid->y || !grid->z || grid->y > HB_EMU_MAX_GRID_YZ ||
+        grid->z > HB_EMU_MAX_GRID_YZ || (uint64_t)grid->x * grid->y * grid->z > INT32_MAX ||
+        !launch->n_threads || launch->n_threads > HB_EMU_MAX_THREADS ||
+        launch->shared_bytes > HB_EMU_MAX_SHARED) {
         return refuse(launch);
     }
     return HB_OK;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Fibers: Boost.Context through its two C symbols, or ucontext (about 100 times slower) under HB_EMU_UCONTEXT.
+ * Fibers: Boost.Context through its two C symbols, or ucontext (about 100 times slower) under
+ * HB_EMU_UCONTEXT.
  *
- * A fiber never ends: when a thread of a block is done, its fiber waits for the next block, so a launch pays no set-up.
- * Stacks come from mmap with a guard page below. Under AddressSanitizer (HB_ASAN; this file itself is not instrumented)
- * every switch is announced, or the sanitizer would judge the kernel's frames by the wrong stack. */
+ * A fiber never ends: when a thread of a block is done, its fiber waits for the next block, so a
+ * launch pays no set-up. Stacks come from mmap with a guard page below. Under AddressSanitizer
+ * (HB_ASAN; this file itself is not instrumented) every switch is announced, or the sanitizer would
+ * judge the kernel's frames by the wrong stack. */
 #include "kernels/emu/fiber.h"
 
 #include <stddef.h>
@@ -51,7 +53,8 @@ static struct {
 
 #ifdef HB_ASAN
 void __sanitizer_start_switch_fiber(void **fake_stack_save, const void *bottom, size_t size);
-void __sanitizer_finish_switch_fiber(void *fake_stack_save, const void **bottom_old, size_t *size_old);
+void __sanitizer_finish_switch_fiber(void *fake_stack_save, const void **bottom_old,
+                                     size_t *size_old);
 void __asan_unpoison_memory_region(const volatile void *addr, size_t size);
 
 static void leave(void **save, const void *bottom, size_t bytes) {
@@ -143,7 +146,8 @@ static void switch_to_scheduler(struct fiber *fiber) {
 #endif
 
 static int32_t create(struct fiber *fiber) {
-    char *low = mmap(NULL, GUARD_BYTES + STACK_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *low = mmap(NULL, GUARD_BYTES + STACK_BYTES, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (low == MAP_FAILED) {
         return HB_ERR_MEMORY;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Emulated device memory: exact-size heap blocks. Under AddressSanitizer its redzones are the guard; otherwise 64 bytes
- * on each side hold a pattern that free checks. Layout then: [size | left canary | bytes | right canary]. */
+ * Emulated device memory: exact-size heap blocks. Under AddressSanitizer its redzones are the
+ * guard; otherwise 64 bytes on each side hold a pattern that free checks. Layout then: [size | left
+ * canary | bytes | right canary]. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,8 @@
 
 enum { POISON = 0xff, CANARY = 0xa5, CANARY_BYTES = 64, HEAD_BYTES = 2 * CANARY_BYTES };
 
-/* More than any device has: refused here, because a sanitizer's malloc ends the process instead of returning null. */
+/* More than any device has: refused here, because a sanitizer's malloc ends the process instead of
+ * returning null. */
 #define MOST_BYTES ((uint64_t)1 << 40)
 
 #if defined(HB_ASAN) || defined(__SANITIZE_ADDRESS__)

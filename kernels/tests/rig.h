@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the kernel tests share: values, device copies, bounds. Tests run on every table that opens. */
+ * What the kernel tests share: values, device copies, bounds. Tests run on every table that opens.
+ */
 #ifndef HB_KERNELS_TESTS_RIG_H
 #define HB_KERNELS_TESTS_RIG_H
 
@@ -149,7 +150,8 @@ static inline void *array_device(struct rig *rig, const struct array *a) {
 }
 
 /* Reads n elements back. */
-static inline struct array array_read(struct rig *rig, const void *device, size_t n, int32_t dtype) {
+static inline struct array array_read(struct rig *rig, const void *device, size_t n,
+                                      int32_t dtype) {
     struct array a = array_make(n, dtype);
     void *host = rig_host(rig, device, n * size_of(dtype));
     memcpy(a.bytes, host, n * size_of(dtype));

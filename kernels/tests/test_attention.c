@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Attention over the cache against double arithmetic (bound: tolerance.md 3.5); keys that must not be read. */
+ * Attention over the cache against double arithmetic (bound: tolerance.md 3.5); keys that must not
+ * be read. */
 #include "kernels/tests/rig.h"
 
 enum { N_ROWS = 4, N_REQUESTS = 6, MAX_CONTEXT = 40, N_KV = 200 };
@@ -49,8 +50,12 @@ static void make_case(struct attention_case *c, const struct shape *shape) {
         array_set(&c->k, (N_KV - 1) * row + i, NAN);
         array_set(&c->v, (N_KV - 1) * row + i, INFINITY);
     }
-    c->args = (struct hb_k_attention){.n_q_heads = shape->n_q, .n_kv_heads = shape->n_kv, .attn_dim = shape->d,
-                                      .act_dtype = shape->act_dtype, .sm_scale = 0.7f, .max_context = MAX_CONTEXT};
+    c->args = (struct hb_k_attention){.n_q_heads = shape->n_q,
+                                      .n_kv_heads = shape->n_kv,
+                                      .attn_dim = shape->d,
+                                      .act_dtype = shape->act_dtype,
+                                      .sm_scale = 0.7f,
+                                      .max_context = MAX_CONTEXT};
     c->args.rows.n_rows = N_ROWS;
     c->args.rows.qsl = rig_device(rig, c->qsl, sizeof c->qsl);
     c->args.rows.slots = rig_device(rig, c->slots, sizeof c->slots);
@@ -71,7 +76,8 @@ static void drop_case(struct attention_case *c) {
 }
 
 /* Scores of one query and their errors; returns the largest. */
-static double scores_of(const struct attention_case *c, int r, int32_t t, int32_t head, double *l, double *dl) {
+static double scores_of(const struct attention_case *c, int r, int32_t t, int32_t head, double *l,
+                        double *dl) {
     const struct shape *s = &c->s;
     const size_t q = (size_t)(((c->qsl[r] + t) * s->n_q + head) * s->d);
     const int32_t last = c->seq_lens[r] - (c->qsl[r + 1] - c->qsl[r]) + t;
@@ -92,7 +98,8 @@ static double scores_of(const struct attention_case *c, int r, int32_t t, int32_
     return largest;
 }
 
-static int query_ok(const struct attention_case *c, int r, int32_t t, int32_t head, const double *out) {
+static int query_ok(const struct attention_case *c, int r, int32_t t, int32_t head,
+                    const double *out) {
     const struct shape *s = &c->s;
     const int32_t last = c->seq_lens[r] - (c->qsl[r + 1] - c->qsl[r]) + t;
     double l[MAX_CONTEXT];
@@ -112,7 +119,8 @@ static int query_ok(const struct attention_case *c, int r, int32_t t, int32_t he
                 const int32_t slot = c->table[c->reqs[r] * MAX_CONTEXT + j];
                 const double v = c->v.wide[(slot * s->n_kv + head / (s->n_q / s->n_kv)) * s->d + i];
                 const double w = exp(l[j] - m) / total;
-                const double rho_j = expm1(dl[j] + 2 * U32 * fabs(l[j] - m) + 2 * U32 * fabs(m)) + E_EXP;
+                const double rho_j =
+                    expm1(dl[j] + 2 * U32 * fabs(l[j] - m) + 2 * U32 * fabs(m)) + E_EXP;
                 o += pass ? 0 : w * v;
                 mag += pass ? 0 : w * fabs(v);
                 rho += pass ? w * rho_j : 0;
@@ -129,7 +137,10 @@ static int query_ok(const struct attention_case *c, int r, int32_t t, int32_t he
 }
 
 static const struct shape shapes[] = {
-    {4, 2, 8, HB_FP32}, {3, 1, 5, HB_BF16}, {2, 2, 64, HB_FP32}, {2, 1, 130, HB_BF16},
+    {4, 2, 8, HB_FP32},
+    {3, 1, 5, HB_BF16},
+    {2, 2, 64, HB_FP32},
+    {2, 1, 130, HB_BF16},
 };
 
 static void attention_matches_double_arithmetic(void **state) {
@@ -146,7 +157,8 @@ static void attention_matches_double_arithmetic(void **state) {
             for (int32_t k = 0; k < (c.qsl[r + 1] - c.qsl[r]) * c.s.n_q; k++) {
                 const double *one = out.wide + (c.qsl[r] * c.s.n_q + k) * c.s.d;
                 /* a padding row's output stays as it was: poisoned */
-                assert_true(c.slots[r] < 0 ? isnan(one[0]) : query_ok(&c, r, k / c.s.n_q, k % c.s.n_q, one));
+                assert_true(c.slots[r] < 0 ? isnan(one[0])
+                                           : query_ok(&c, r, k / c.s.n_q, k % c.s.n_q, one));
             }
         }
         array_free(&out);
@@ -159,8 +171,10 @@ static void no_key_gives_zero(void **state) {
     struct attention_case c = {0};
     assert_true(rig_open(&c.rig, 0, 3));
     make_case(&c, &shapes[0]);
-    const int32_t seq_lens[N_ROWS] = {4, 0, 0, 16}; /* one less than the row's tokens: the first has no key */
-    assert_int_equal(c.rig.k->to_device((void *)(uintptr_t)c.args.seq_lens, seq_lens, sizeof seq_lens), HB_OK);
+    const int32_t seq_lens[N_ROWS] = {
+        4, 0, 0, 16}; /* one less than the row's tokens: the first has no key */
+    assert_int_equal(
+        c.rig.k->to_device((void *)(uintptr_t)c.args.seq_lens, seq_lens, sizeof seq_lens), HB_OK);
     assert_int_equal(c.rig.k->attention(&c.args), HB_OK);
     struct array out = array_read(&c.rig, c.args.out, c.q.n, HB_FP32);
     for (size_t i = 0; i < (size_t)(c.s.n_q * c.s.d); i++) {
@@ -177,7 +191,8 @@ static void order_of_token_slots_changes_no_bit(void **state) {
     for (int i = 0; i < 2; i++) {
         struct attention_case c = {0};
         assert_true(rig_open(&c.rig, 0, 8));
-        c.rig.k->set_order(i ? HB_ORDER_RANDOM : HB_ORDER_ASCENDING, i ? HB_ORDER_DESCENDING : HB_ORDER_ASCENDING, 4);
+        c.rig.k->set_order(i ? HB_ORDER_RANDOM : HB_ORDER_ASCENDING,
+                           i ? HB_ORDER_DESCENDING : HB_ORDER_ASCENDING, 4);
         make_case(&c, &shapes[0]);
         if (i == 1) { /* slot s becomes slot N_KV - 1 - s */
             const size_t row = (size_t)(c.s.n_kv * c.s.d);

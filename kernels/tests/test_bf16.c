@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * bf16 conversions: all 65,536 values, ties, and agreement with a rounding made in double arithmetic. */
+ * bf16 conversions: all 65,536 values, ties, and agreement with a rounding made in double
+ * arithmetic. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -47,7 +48,8 @@ static void ties_go_to_even(void **state) {
     for (uint32_t half = 0; half < 0x7f7fU; half++) {
         const uint32_t even = half & 1U ? half + 1 : half;
         assert_int_equal(hb_bf16_from_float(float_of(half << 16 | 0x8000U)), even);
-        assert_int_equal(hb_bf16_from_float(float_of((half | 0x8000U) << 16 | 0x8000U)), even | 0x8000U);
+        assert_int_equal(hb_bf16_from_float(float_of((half | 0x8000U) << 16 | 0x8000U)),
+                         even | 0x8000U);
         assert_int_equal(hb_bf16_from_float(float_of(half << 16 | 0x7fffU)), half);
         assert_int_equal(hb_bf16_from_float(float_of(half << 16 | 0x8001U)), half + 1);
     }
@@ -78,17 +80,21 @@ static void overflow_and_infinity(void **state) {
     (void)state;
     assert_int_equal(hb_bf16_from_float(INFINITY), 0x7f80);
     assert_int_equal(hb_bf16_from_float(-INFINITY), 0xff80);
-    assert_int_equal(hb_bf16_from_float(float_of(0x7f7fffffU)), 0x7f80); /* largest fp32 rounds to infinity */
+    assert_int_equal(hb_bf16_from_float(float_of(0x7f7fffffU)),
+                     0x7f80); /* largest fp32 rounds to infinity */
     assert_int_equal(hb_bf16_from_float(float_of(0x7f7f7fffU)), 0x7f7f);
-    assert_int_equal(hb_bf16_from_float(float_of(0x7f800001U)), 0x7fff); /* a NaN whose payload sits in the lower half */
+    assert_int_equal(hb_bf16_from_float(float_of(0x7f800001U)),
+                     0x7fff); /* a NaN whose payload sits in the lower half */
     assert_int_equal(hb_bf16_from_float(float_of(0xffffffffU)), 0x7fff);
     assert_int_equal(hb_bf16_from_float(-0.0f), 0x8000);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(widening_then_narrowing_is_identity), cmocka_unit_test(widening_keeps_the_upper_half),
-        cmocka_unit_test(ties_go_to_even),                     cmocka_unit_test(nearest_of_the_two_neighbours),
+        cmocka_unit_test(widening_then_narrowing_is_identity),
+        cmocka_unit_test(widening_keeps_the_upper_half),
+        cmocka_unit_test(ties_go_to_even),
+        cmocka_unit_test(nearest_of_the_two_neighbours),
         cmocka_unit_test(overflow_and_infinity),
     };
     return cmocka_run_group_tests_name("bf16", tests, NULL, NULL);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Convolution kernels against a double loop (bound: tolerance.md 3.6), windows bit for bit, forms and orders. */
+ * Convolution kernels against a double loop (bound: tolerance.md 3.6), windows bit for bit, forms
+ * and orders. */
 #include "kernels/tests/rig.h"
 
 enum { N_ROWS = 5, N_SLOTS = 8 };
 
-/* A call: rows with lengths and slots over one pool; expectations are made from the values before it runs. */
+/* A call: rows with lengths and slots over one pool; expectations are made from the values before
+ * it runs. */
 struct conv_case {
     struct rig rig;
     struct hb_k_conv args;
@@ -15,11 +17,13 @@ struct conv_case {
 };
 
 static size_t pool_index(const struct conv_case *c, int32_t slot, int32_t channel, int32_t j) {
-    return ((size_t)slot * (size_t)c->args.dim + (size_t)channel) * (size_t)(c->args.width - 1) + (size_t)j;
+    return ((size_t)slot * (size_t)c->args.dim + (size_t)channel) * (size_t)(c->args.width - 1) +
+           (size_t)j;
 }
 
 /* xe[k] and, where bits are asked for, its memory form copied to to[at]. */
-static double extended(struct conv_case *c, int32_t row, int32_t channel, int32_t k, struct array *to, size_t at) {
+static double extended(struct conv_case *c, int32_t row, int32_t channel, int32_t k,
+                       struct array *to, size_t at) {
     const int32_t window = c->args.width - 1;
     const size_t bytes = size_of(c->args.act_dtype);
     const struct array *from = k >= window ? &c->x : &c->pool;
@@ -45,7 +49,8 @@ static void expect_output(struct conv_case *c, int32_t row, int32_t channel, int
     double sum = c->args.bias ? c->bias.wide[channel] : 0.0;
     double mag = fabs(sum);
     for (int32_t j = 0; j < c->args.width; j++) {
-        const double term = c->weight.wide[channel * c->args.width + j] * extended(c, row, channel, t + j, NULL, 0);
+        const double term =
+            c->weight.wide[channel * c->args.width + j] * extended(c, row, channel, t + j, NULL, 0);
         sum += term;
         mag += fabs(term);
     }
@@ -73,14 +78,16 @@ static void expect_all(struct conv_case *c) {
                 expect_output(c, row, channel, t);
             }
             for (int32_t j = 0; j < c->args.width - 1; j++) {
-                (void)extended(c, row, channel, len + j, &c->want_pool, pool_index(c, c->slots[row], channel, j));
+                (void)extended(c, row, channel, len + j, &c->want_pool,
+                               pool_index(c, c->slots[row], channel, j));
             }
         }
     }
 }
 
 /* integers: every form must give the same bits */
-static void make_case(struct conv_case *c, const int32_t *lens, int32_t dim, int32_t width, int32_t dtype, int integers) {
+static void make_case(struct conv_case *c, const int32_t *lens, int32_t dim, int32_t width,
+                      int32_t dtype, int integers) {
     const int32_t slots[N_ROWS] = {3, 1, -1, 7, 5};
     const int32_t has_init[N_ROWS] = {1, 0, 1, 1, 0};
     for (int row = 0; row < N_ROWS; row++) {
@@ -100,7 +107,8 @@ static void make_case(struct conv_case *c, const int32_t *lens, int32_t dim, int
     assert_non_null(c->want);
     assert_non_null(c->bound);
     struct rig *rig = &c->rig;
-    c->args = (struct hb_k_conv){.dim = dim, .width = width, .act_dtype = dtype, .conv_act = integers};
+    c->args =
+        (struct hb_k_conv){.dim = dim, .width = width, .act_dtype = dtype, .conv_act = integers};
     c->args.rows.n_rows = N_ROWS;
     c->args.rows.qsl = rig_device(rig, c->qsl, sizeof c->qsl);
     c->args.rows.slots = rig_device(rig, c->slots, sizeof c->slots);
@@ -132,7 +140,8 @@ static void read_results(struct conv_case *c, struct array *pool) {
 static int outputs_ok(const struct conv_case *c) {
     for (int32_t row = 0; row < N_ROWS; row++) {
         for (int32_t i = c->qsl[row] * c->args.dim; i < c->qsl[row + 1] * c->args.dim; i++) {
-            if (c->slots[row] < 0 ? !isnan(c->y.wide[i]) : !is_near(c->y.wide[i], c->want[i], c->bound[i])) {
+            if (c->slots[row] < 0 ? !isnan(c->y.wide[i])
+                                  : !is_near(c->y.wide[i], c->want[i], c->bound[i])) {
                 return 0;
             }
         }
@@ -144,8 +153,8 @@ struct result {
     int outputs, pool;
 };
 
-static struct result run_prefill(int table, const int32_t *lens, int32_t form, int32_t width, int32_t dtype, int integers,
-                                 int32_t defect, struct array *y) {
+static struct result run_prefill(int table, const int32_t *lens, int32_t form, int32_t width,
+                                 int32_t dtype, int integers, int32_t defect, struct array *y) {
     struct conv_case c = {0};
     struct array pool;
     if (!rig_open(&c.rig, table, 42)) {
@@ -167,7 +176,10 @@ static struct result run_prefill(int table, const int32_t *lens, int32_t form, i
 
 /* Lengths around the window, the tile of 8 tokens and the two blocks of a row. */
 static const int32_t all_lens[][N_ROWS] = {
-    {1, 2, 3, 4, 0}, {7, 8, 2, 9, 1}, {15, 16, 1, 17, 24}, {33, 3, 5, 1, 2},
+    {1, 2, 3, 4, 0},
+    {7, 8, 2, 9, 1},
+    {15, 16, 1, 17, 24},
+    {33, 3, 5, 1, 2},
 };
 enum { N_LENS = sizeof all_lens / sizeof *all_lens };
 
@@ -177,7 +189,8 @@ static void prefill_matches_double_loop(void **state) {
         for (int i = 0; i < N_LENS; i++) {
             for (int32_t width = 2; width <= HB_MAX_CONV_WIDTH; width++) {
                 for (int mask = 0; mask < 4; mask++) {
-                    const struct result r = run_prefill(table, all_lens[i], mask & 1, width, mask >> 1, 0, 0, NULL);
+                    const struct result r =
+                        run_prefill(table, all_lens[i], mask & 1, width, mask >> 1, 0, 0, NULL);
                     assert_true(r.outputs);
                     assert_true(r.pool);
                 }
@@ -192,7 +205,8 @@ static void both_forms_agree_bit_for_bit_on_integers(void **state) {
         for (int i = 0; i < N_LENS; i++) {
             struct array y[HB_N_FORMS] = {{0}};
             for (int32_t form = 0; form < HB_N_FORMS; form++) {
-                const struct result r = run_prefill(table, all_lens[i], form, 4, HB_FP32, 1, 0, &y[form]);
+                const struct result r =
+                    run_prefill(table, all_lens[i], form, 4, HB_FP32, 1, 0, &y[form]);
                 assert_true(r.outputs && r.pool);
             }
             assert_true(!y[0].bytes || array_same(&y[0], &y[1]));
@@ -247,7 +261,8 @@ static void window_is_a_bit_copy(void **state) {
             }
             array_free(&c.want_pool);
             expect_all(&c);
-            assert_int_equal(c.rig.k->to_device((void *)(uintptr_t)c.args.x, c.x.bytes, c.x.n * size_of(mask >> 1)),
+            assert_int_equal(c.rig.k->to_device((void *)(uintptr_t)c.args.x, c.x.bytes,
+                                                c.x.n * size_of(mask >> 1)),
                              HB_OK);
             c.args.form = mask & 1;
             assert_int_equal(c.rig.k->conv_prefill(&c.args), HB_OK);
@@ -270,9 +285,13 @@ static void track_copies_the_inputs_before_a_token_count(void **state) {
             continue;
         }
         make_case(&c, lens, 37, 4, HB_BF16, 0);
-        const struct hb_k_conv_track args = {.rows = c.args.rows, .dim = 37, .width = 4, .act_dtype = HB_BF16,
+        const struct hb_k_conv_track args = {.rows = c.args.rows,
+                                             .dim = 37,
+                                             .width = 4,
+                                             .act_dtype = HB_BF16,
                                              .after = rig_device(&c.rig, after, sizeof after),
-                                             .dst = rig_device(&c.rig, dst, sizeof dst), .x = c.args.x,
+                                             .dst = rig_device(&c.rig, dst, sizeof dst),
+                                             .x = c.args.x,
                                              .pool = c.args.pool};
         assert_int_equal(c.rig.k->conv_track(&args), HB_OK);
         struct array pool = array_read(&c.rig, c.args.pool, c.pool.n, HB_BF16);
@@ -280,11 +299,13 @@ static void track_copies_the_inputs_before_a_token_count(void **state) {
             for (int32_t j = 0; row != 2 && after[row] && j < 3 * 37; j++) {
                 const size_t token = (size_t)(c.qsl[row] + after[row] - 3 + j % 3);
                 const size_t at = pool_index(&c, dst[row], j / 3, j % 3);
-                assert_int_equal(((uint16_t *)pool.bytes)[at], ((uint16_t *)c.x.bytes)[token * 37 + (size_t)j / 3]);
+                assert_int_equal(((uint16_t *)pool.bytes)[at],
+                                 ((uint16_t *)c.x.bytes)[token * 37 + (size_t)j / 3]);
                 ((uint16_t *)pool.bytes)[at] = ((uint16_t *)c.pool.bytes)[at];
             }
         }
-        assert_true(array_same(&pool, &c.pool)); /* nothing else has changed, also not for the padding row */
+        assert_true(array_same(
+            &pool, &c.pool)); /* nothing else has changed, also not for the padding row */
         array_free(&pool);
         drop_case(&c);
     }
@@ -337,7 +358,8 @@ static void planted_defects_are_noticed(void **state) {
     skip();
 #else
     for (int32_t form = 0; form < HB_N_FORMS; form++) {
-        struct result r = run_prefill(0, all_lens[0], form, 4, HB_FP32, 0, HB_DEFECT_CONV_SHORT_PROMPT, NULL);
+        struct result r =
+            run_prefill(0, all_lens[0], form, 4, HB_FP32, 0, HB_DEFECT_CONV_SHORT_PROMPT, NULL);
         assert_true(r.outputs);
         assert_false(r.pool);
         r = run_prefill(0, all_lens[2], form, 2, HB_FP32, 0, HB_DEFECT_CONV_SHORT_PROMPT, NULL);

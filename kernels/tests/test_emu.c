@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The emulator: each of its detectors fires on a broken kernel and is silent on the right one; orders; warp sums. */
+ * The emulator: each of its detectors fires on a broken kernel and is silent on the right one;
+ * orders; warp sums. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,8 +33,8 @@ static int set_up(void **state) {
     return 0;
 }
 
-static int32_t launch(const char *name, void (*entry)(const void *), const void *args, uint32_t blocks, uint32_t threads,
-                      size_t shared, int32_t flags) {
+static int32_t launch(const char *name, void (*entry)(const void *), const void *args,
+                      uint32_t blocks, uint32_t threads, size_t shared, int32_t flags) {
     const struct hb_emu_launch what = {name, entry, args, {blocks, 1, 1}, threads, shared, flags};
     return hb_emu_run(&what);
 }
@@ -75,7 +76,8 @@ static void right_kernel_is_silent_in_every_order(void **state) {
         for (int32_t blocks = 0; blocks < HB_N_ORDERS; blocks++) {
             hb_emu_set_order(threads, blocks, 7);
             memset(out, 0, sizeof out);
-            assert_int_equal(launch("reverse", reverse_kernel, &args, 3, 48, 48 * 4, HB_EMU_SYNC), HB_OK);
+            assert_int_equal(launch("reverse", reverse_kernel, &args, 3, 48, 48 * 4, HB_EMU_SYNC),
+                             HB_OK);
             assert_true(reversed_ok(out, 3, 48));
         }
     }
@@ -88,7 +90,8 @@ static void missing_barrier_reads_poison(void **state) {
     const struct reverse args = {out, 0, 1};
     for (int32_t order = 0; order < HB_N_ORDERS; order++) {
         hb_emu_set_order(order, HB_ORDER_ASCENDING, 7);
-        assert_int_equal(launch("reverse", reverse_kernel, &args, 1, 48, 48 * 4, HB_EMU_SYNC), HB_OK);
+        assert_int_equal(launch("reverse", reverse_kernel, &args, 1, 48, 48 * 4, HB_EMU_SYNC),
+                         HB_OK);
         assert_false(reversed_ok(out, 1, 48));
     }
 }
@@ -148,7 +151,8 @@ static void unset_shared_memory_is_nan_unless_poison_is_off(void **state) {
     assert_true(isnan(out[31]));
     hb_emu_set_poison(0);
     (void)launch("reverse", reverse_kernel, &args, 1, 32, 32 * 4, HB_EMU_SYNC);
-    assert_true(reversed_ok(out, 1, 32)); /* the detector is off: 0 is what should have been stored */
+    assert_true(
+        reversed_ok(out, 1, 32)); /* the detector is off: 0 is what should have been stored */
 }
 
 static void each_block_gets_poisoned_memory_anew(void **state) {
@@ -182,10 +186,12 @@ static void one_barrier_kernel(const void *p) {
 
 static void divergent_barrier_is_a_fault(void **state) {
     (void)state;
-    assert_int_equal(launch("two", two_barriers_kernel, NULL, 1, 32, 0, HB_EMU_SYNC), HB_ERR_DEVICE);
+    assert_int_equal(launch("two", two_barriers_kernel, NULL, 1, 32, 0, HB_EMU_SYNC),
+                     HB_ERR_DEVICE);
     assert_string_equal(fault_text, "divergent barrier in two at here.cu:12");
     assert_string_equal(hb_emu_error_text(), fault_text);
-    assert_int_equal(launch("early", early_exit_kernel, NULL, 1, 32, 0, HB_EMU_SYNC), HB_ERR_DEVICE);
+    assert_int_equal(launch("early", early_exit_kernel, NULL, 1, 32, 0, HB_EMU_SYNC),
+                     HB_ERR_DEVICE);
     assert_string_equal(fault_text, "divergent barrier in early at here.cu:21");
     assert_int_equal(n_faults, 2);
     /* the abandoned fibers are usable again */
@@ -196,7 +202,8 @@ static void divergent_barrier_is_a_fault(void **state) {
 
 static void barrier_without_sync_is_a_fault(void **state) {
     (void)state;
-    assert_int_equal(launch("one", one_barrier_kernel, NULL, 1, 1, 0, HB_EMU_NO_SYNC), HB_ERR_DEVICE);
+    assert_int_equal(launch("one", one_barrier_kernel, NULL, 1, 1, 0, HB_EMU_NO_SYNC),
+                     HB_ERR_DEVICE);
     assert_string_equal(fault_text, "barrier without HB_SYNC in one at here.cu:31");
 }
 
@@ -266,17 +273,21 @@ static void shared_memory_beyond_the_request_is_a_fault(void **state) {
     (void)state;
     float out[48];
     const struct reverse args = {out, 1, 1};
-    assert_int_equal(launch("reverse", reverse_kernel, &args, 1, 48, 48 * 4 - 1, HB_EMU_SYNC), HB_ERR_DEVICE);
+    assert_int_equal(launch("reverse", reverse_kernel, &args, 1, 48, 48 * 4 - 1, HB_EMU_SYNC),
+                     HB_ERR_DEVICE);
     assert_non_null(strstr(fault_text, "shared memory beyond the launch's request"));
 }
 
 static void sizes_that_a_gpu_refuses_are_refused(void **state) {
     (void)state;
-    assert_int_equal(launch("one", one_barrier_kernel, NULL, 1, 1025, 0, HB_EMU_SYNC), HB_ERR_DEVICE);
+    assert_int_equal(launch("one", one_barrier_kernel, NULL, 1, 1025, 0, HB_EMU_SYNC),
+                     HB_ERR_DEVICE);
     assert_int_equal(launch("one", one_barrier_kernel, NULL, 0, 32, 0, HB_EMU_SYNC), HB_ERR_DEVICE);
-    assert_int_equal(launch("one", one_barrier_kernel, NULL, 1, 32, 48 * 1024 + 1, HB_EMU_SYNC), HB_ERR_DEVICE);
+    assert_int_equal(launch("one", one_barrier_kernel, NULL, 1, 32, 48 * 1024 + 1, HB_EMU_SYNC),
+                     HB_ERR_DEVICE);
     assert_int_equal(n_faults, 0);
-    assert_int_equal(launch("one", one_barrier_kernel, NULL, 1, 1024, 48 * 1024, HB_EMU_SYNC), HB_OK);
+    assert_int_equal(launch("one", one_barrier_kernel, NULL, 1, 1024, 48 * 1024, HB_EMU_SYNC),
+                     HB_OK);
 }
 
 struct trace {
@@ -340,7 +351,8 @@ static void device_memory_is_poisoned_and_too_much_is_refused(void **state) {
     assert_int_equal(n_faults, 0);
 }
 
-/* Under AddressSanitizer the write itself ends the process, so the canary has nothing to do there. */
+/* Under AddressSanitizer the write itself ends the process, so the canary has nothing to do there.
+ */
 static void canary_notices_a_write_beside_a_block(void **state) {
     (void)state;
     if (hb_emu_exact_guards()) {

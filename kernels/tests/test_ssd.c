@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * State-space kernels (prefill in two forms, decode in two forms) against the recurrence in double arithmetic, with the
- * bound of tolerance.md 3.1 and 3.2; tracking, padding, clamps, orders, forms, planted defects. */
+ * State-space kernels (prefill in two forms, decode in two forms) against the recurrence in double
+ * arithmetic, with the bound of tolerance.md 3.1 and 3.2; tracking, padding, clamps, orders, forms,
+ * planted defects. */
 #include "kernels/tests/rig.h"
 
 enum { N_ROWS = 5, N_SLOTS = 10 };
@@ -51,13 +52,14 @@ struct element {
     double h, m, r, f;
 };
 
-static void step_element(const struct ssm_case *c, struct element *e, const struct gate *g, double xb, double window) {
+static void step_element(const struct ssm_case *c, struct element *e, const struct gate *g,
+                         double xb, double window) {
     const double gq = c->is_chunked ? gam(c->s.chunk, U32) : 0;
     const double u = fabs(xb);
     const double a = exp(-g->th);
     const double r = expm1(g->eta + 2 * gq * fabs(g->th) + E_EXP + 3 * U32);
-    e->r = a * (e->r + e->f + r * (e->m + e->r)) + u * (fabs(g->dt) * 4 * U32 + g->ddt * (1 + 4 * U32)) +
-           FLOOR * (e->m + u * window);
+    e->r = a * (e->r + e->f + r * (e->m + e->r)) +
+           u * (fabs(g->dt) * 4 * U32 + g->ddt * (1 + 4 * U32)) + FLOOR * (e->m + u * window);
     e->m = a * e->m + u * fabs(g->dt);
     e->f = u * fabs(g->dt) * expm1(2 * gq * window);
     e->h = a * e->h + g->dt * xb;
@@ -81,7 +83,8 @@ static double sum_constant(const struct ssm_case *c) {
     return c->is_chunked ? gam(c->s.n + 2 * c->s.chunk + 8, U32) : gam(c->s.n + 2, U32);
 }
 
-static void expect_state(struct ssm_case *c, const struct element *e, int32_t slot, int32_t head, int32_t p) {
+static void expect_state(struct ssm_case *c, const struct element *e, int32_t slot, int32_t head,
+                         int32_t p) {
     const size_t at = state_index(c, slot, head, p);
     const double ky = sum_constant(c);
     for (int32_t n = 0; n < c->s.n; n++) {
@@ -92,7 +95,8 @@ static void expect_state(struct ssm_case *c, const struct element *e, int32_t sl
 }
 
 /* One token: advances the elements and sets want and bound of y. */
-static void expect_token(struct ssm_case *c, struct element *e, int32_t row, int32_t t, int32_t head, int32_t p) {
+static void expect_token(struct ssm_case *c, struct element *e, int32_t row, int32_t t,
+                         int32_t head, int32_t p) {
     const struct shape *s = &c->s;
     const size_t token = (size_t)(c->qsl[row] + t);
     const size_t base = token * (size_t)(s->heads * s->p + 2 * s->groups * s->n);
@@ -154,12 +158,14 @@ static void make_values(struct ssm_case *c, int integers) {
     const struct shape *s = &c->s;
     const size_t n_tokens = (size_t)c->qsl[N_ROWS];
     const float range = integers ? -2.0f : 1.0f;
-    c->xbc = array_random(rig, n_tokens * (size_t)(s->heads * s->p + 2 * s->groups * s->n), s->act_dtype, range);
+    c->xbc = array_random(rig, n_tokens * (size_t)(s->heads * s->p + 2 * s->groups * s->n),
+                          s->act_dtype, range);
     c->dt = array_random(rig, n_tokens * (size_t)s->heads, s->act_dtype, range);
     c->a = array_make((size_t)s->heads, HB_FP32);
     c->bias = array_random(rig, (size_t)s->heads, HB_FP32, range);
     c->d = array_random(rig, (size_t)s->heads, HB_FP32, range);
-    c->pool = array_random(rig, (size_t)(N_SLOTS + 1) * (size_t)(s->heads * s->p * s->n), s->state_dtype, range);
+    c->pool = array_random(rig, (size_t)(N_SLOTS + 1) * (size_t)(s->heads * s->p * s->n),
+                           s->state_dtype, range);
     for (size_t h = 0; h < (size_t)s->heads; h++) {
         array_set(&c->a, h, integers ? 0.0f : -rig_value(rig, 0.1f, 3.0f));
     }
@@ -171,7 +177,8 @@ static void make_values(struct ssm_case *c, int integers) {
     assert_true(c->want && c->bound && c->want_pool && c->bound_pool);
 }
 
-static void make_case(struct ssm_case *c, const struct shape *shape, const int32_t *lens, int32_t form, int integers) {
+static void make_case(struct ssm_case *c, const struct shape *shape, const int32_t *lens,
+                      int32_t form, int integers) {
     static const int32_t slots[N_ROWS] = {3, 1, -1, 7, 5};
     static const int32_t has_init[N_ROWS] = {1, 0, 1, 1, 0};
     static const int32_t dst[N_ROWS] = {2, 4, 8, 6, 9};
@@ -186,9 +193,15 @@ static void make_case(struct ssm_case *c, const struct shape *shape, const int32
         c->after[row] = row == 1 ? 0 : lens[row] / shape->chunk * shape->chunk;
     }
     make_values(c, integers);
-    c->args = (struct hb_k_ssm){.n_heads = shape->heads, .head_dim = shape->p, .state_size = shape->n,
-                                .n_groups = shape->groups, .chunk_size = shape->chunk, .act_dtype = shape->act_dtype,
-                                .state_dtype = shape->state_dtype, .dt_softplus = !integers, .form = form};
+    c->args = (struct hb_k_ssm){.n_heads = shape->heads,
+                                .head_dim = shape->p,
+                                .state_size = shape->n,
+                                .n_groups = shape->groups,
+                                .chunk_size = shape->chunk,
+                                .act_dtype = shape->act_dtype,
+                                .state_dtype = shape->state_dtype,
+                                .dt_softplus = !integers,
+                                .form = form};
     c->args.rows.n_rows = N_ROWS;
     c->args.rows.qsl = rig_device(rig, c->qsl, sizeof c->qsl);
     c->args.rows.slots = rig_device(rig, c->slots, sizeof c->slots);
@@ -201,7 +214,9 @@ static void make_case(struct ssm_case *c, const struct shape *shape, const int32
     c->args.dt_bias = array_device(rig, &c->bias);
     c->args.d = array_device(rig, &c->d);
     c->args.pool = array_device(rig, &c->pool);
-    c->args.y = rig_device(rig, NULL, (size_t)c->qsl[N_ROWS] * (size_t)(shape->heads * shape->p) * size_of(shape->act_dtype));
+    c->args.y = rig_device(rig, NULL,
+                           (size_t)c->qsl[N_ROWS] * (size_t)(shape->heads * shape->p) *
+                               size_of(shape->act_dtype));
 }
 
 static void read_results(struct ssm_case *c) {
@@ -211,7 +226,8 @@ static void read_results(struct ssm_case *c) {
 }
 
 static void drop_case(struct ssm_case *c) {
-    struct array *arrays[] = {&c->xbc, &c->dt, &c->a, &c->bias, &c->d, &c->pool, &c->y, &c->got_pool};
+    struct array *arrays[] = {&c->xbc, &c->dt,   &c->a, &c->bias,
+                              &c->d,   &c->pool, &c->y, &c->got_pool};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
         array_free(arrays[i]);
     }
@@ -226,7 +242,8 @@ static int outputs_ok(const struct ssm_case *c) {
     const int32_t width = c->s.heads * c->s.p;
     for (int32_t row = 0; row < N_ROWS; row++) {
         for (int32_t i = c->qsl[row] * width; i < c->qsl[row + 1] * width; i++) {
-            if (c->slots[row] < 0 ? !isnan(c->y.wide[i]) : !is_near(c->y.wide[i], c->want[i], c->bound[i])) {
+            if (c->slots[row] < 0 ? !isnan(c->y.wide[i])
+                                  : !is_near(c->y.wide[i], c->want[i], c->bound[i])) {
                 return 0;
             }
         }
@@ -259,15 +276,17 @@ static struct result run_case(struct ssm_case *c, enum call call) {
         c->is_chunked = 0;
     }
     expect_all(c);
-    const int32_t status = call == CALL_UPDATE ? c->rig.k->ssm_update(&c->args) : c->rig.k->ssd_prefill(&c->args);
+    const int32_t status =
+        call == CALL_UPDATE ? c->rig.k->ssm_update(&c->args) : c->rig.k->ssd_prefill(&c->args);
     assert_int_equal(status, HB_OK);
     read_results(c);
     return (struct result){outputs_ok(c), pool_ok(c)};
 }
 
 static const struct shape shapes[] = {
-    {4, 8, 16, 2, 8, HB_FP32, HB_FP32}, {4, 3, 5, 1, 4, HB_BF16, HB_FP32}, {2, 11, 33, 2, 16, HB_BF16, HB_BF16},
-    {1, 1, 1, 1, 1, HB_FP32, HB_BF16}, {6, 17, 128, 3, 64, HB_FP32, HB_FP32},
+    {4, 8, 16, 2, 8, HB_FP32, HB_FP32},    {4, 3, 5, 1, 4, HB_BF16, HB_FP32},
+    {2, 11, 33, 2, 16, HB_BF16, HB_BF16},  {1, 1, 1, 1, 1, HB_FP32, HB_BF16},
+    {6, 17, 128, 3, 64, HB_FP32, HB_FP32},
 };
 static const int32_t lens_of[][N_ROWS] = {{1, 2, 3, 4, 0}, {8, 9, 2, 16, 7}, {33, 1, 1, 17, 64}};
 static const int32_t ones[N_ROWS] = {1, 1, 1, 1, 1};
@@ -280,7 +299,8 @@ static void prefill_matches_the_recurrence(void **state) {
         if (!rig_open(&c.rig, i & 1, (uint32_t)i)) {
             continue;
         }
-        make_case(&c, &shapes[i / 2 % N_SHAPES], lens_of[i / 2 / N_SHAPES % N_LENS], i / 2 / N_SHAPES / N_LENS, 0);
+        make_case(&c, &shapes[i / 2 % N_SHAPES], lens_of[i / 2 / N_SHAPES % N_LENS],
+                  i / 2 / N_SHAPES / N_LENS, 0);
         const struct result r = run_case(&c, CALL_PREFILL);
         assert_true(r.outputs);
         assert_true(r.pool);
@@ -430,7 +450,8 @@ static void rows_do_not_leak_into_each_other(void **state) {
         for (size_t i = 0; i < (size_t)c.qsl[1] * width; i++) {
             xbc[i] = i % 2 ? INFINITY : NAN;
         }
-        assert_int_equal(c.rig.k->to_device((void *)(uintptr_t)c.args.xbc, xbc, c.xbc.n * 4), HB_OK);
+        assert_int_equal(c.rig.k->to_device((void *)(uintptr_t)c.args.xbc, xbc, c.xbc.n * 4),
+                         HB_OK);
         assert_int_equal(c.rig.k->ssd_prefill(&c.args), HB_OK);
         read_results(&c);
         for (size_t i = (size_t)(c.qsl[1] * c.s.heads * c.s.p); i < c.y.n; i++) {
@@ -443,7 +464,8 @@ static void rows_do_not_leak_into_each_other(void **state) {
 }
 
 #ifdef HB_DEFECTS
-static struct result run_defect(enum call call, int32_t form, int32_t defect, int32_t order, const int32_t *lens) {
+static struct result run_defect(enum call call, int32_t form, int32_t defect, int32_t order,
+                                const int32_t *lens) {
     struct ssm_case c = {0};
     assert_true(rig_open(&c.rig, 0, 51));
     c.rig.k->set_order(order, HB_ORDER_ASCENDING, 3);
@@ -472,28 +494,35 @@ static void planted_defects_are_noticed(void **state) {
         r = run_defect(CALL_UPDATE, form, HB_DEFECT_NEIGHBOUR_SLOT, HB_ORDER_ASCENDING, ones);
         assert_true(r.outputs && !r.pool);
     }
-    r = run_defect(CALL_PREFILL, HB_FORM_FAST, HB_DEFECT_CHUNK_OFF_BY_ONE, HB_ORDER_ASCENDING, lens);
+    r = run_defect(CALL_PREFILL, HB_FORM_FAST, HB_DEFECT_CHUNK_OFF_BY_ONE, HB_ORDER_ASCENDING,
+                   lens);
     assert_true(!r.outputs && !r.pool);
-    r = run_defect(CALL_PREFILL, HB_FORM_FAST, HB_DEFECT_CHUNK_OFF_BY_ONE, HB_ORDER_ASCENDING, short_lens);
+    r = run_defect(CALL_PREFILL, HB_FORM_FAST, HB_DEFECT_CHUNK_OFF_BY_ONE, HB_ORDER_ASCENDING,
+                   short_lens);
     assert_true(r.outputs && r.pool); /* no row fills a chunk */
 }
 
 static void missing_barrier_is_noticed_when_the_order_varies(void **state) {
     (void)state;
-    struct result r = run_defect(CALL_PREFILL, HB_FORM_FAST, HB_DEFECT_MISSING_BARRIER, HB_ORDER_ASCENDING, lens_of[1]);
+    struct result r = run_defect(CALL_PREFILL, HB_FORM_FAST, HB_DEFECT_MISSING_BARRIER,
+                                 HB_ORDER_ASCENDING, lens_of[1]);
     assert_true(r.outputs && r.pool); /* the detector is off */
-    r = run_defect(CALL_PREFILL, HB_FORM_FAST, HB_DEFECT_MISSING_BARRIER, HB_ORDER_DESCENDING, lens_of[1]);
+    r = run_defect(CALL_PREFILL, HB_FORM_FAST, HB_DEFECT_MISSING_BARRIER, HB_ORDER_DESCENDING,
+                   lens_of[1]);
     assert_true(!r.outputs);
-    r = run_defect(CALL_PREFILL, HB_FORM_FAST, HB_DEFECT_MISSING_BARRIER, HB_ORDER_RANDOM, lens_of[1]);
+    r = run_defect(CALL_PREFILL, HB_FORM_FAST, HB_DEFECT_MISSING_BARRIER, HB_ORDER_RANDOM,
+                   lens_of[1]);
     assert_true(!r.outputs);
 }
 
 static void unset_shared_memory_is_noticed_by_poison(void **state) {
     (void)state;
-    struct result r = run_defect(CALL_PREFILL, HB_FORM_FAST, HB_DEFECT_UNINIT_SHARED, HB_ORDER_ASCENDING, lens_of[1]);
+    struct result r = run_defect(CALL_PREFILL, HB_FORM_FAST, HB_DEFECT_UNINIT_SHARED,
+                                 HB_ORDER_ASCENDING, lens_of[1]);
     assert_true(!r.outputs && !r.pool);
     hb_emu_set_poison(0);
-    r = run_defect(CALL_PREFILL, HB_FORM_FAST, HB_DEFECT_UNINIT_SHARED, HB_ORDER_ASCENDING, lens_of[1]);
+    r = run_defect(CALL_PREFILL, HB_FORM_FAST, HB_DEFECT_UNINIT_SHARED, HB_ORDER_ASCENDING,
+                   lens_of[1]);
     hb_emu_set_poison(1);
     assert_true(r.outputs && r.pool); /* the detector is off */
 }

@@ -4,7 +4,8 @@
 
 enum { N_SLOTS = 9 };
 
-/* Copies or zero-fills pairs and compares with memcpy; bytes of all sizes, so words and single bytes are both used. */
+/* Copies or zero-fills pairs and compares with memcpy; bytes of all sizes, so words and single
+ * bytes are both used. */
 static void check_slots(int table, size_t slot_bytes, int is_zero) {
     struct rig rig;
     if (!rig_open(&rig, table, 1)) {
@@ -17,7 +18,8 @@ static void check_slots(int table, size_t slot_bytes, int is_zero) {
     for (size_t i = 0; i < N_SLOTS * slot_bytes; i++) {
         want[i] = (unsigned char)(i * 31 + i / 256);
     }
-    const struct hb_k_slots args = {.n_pairs = 5, .slot_bytes = slot_bytes,
+    const struct hb_k_slots args = {.n_pairs = 5,
+                                    .slot_bytes = slot_bytes,
                                     .src = is_zero ? NULL : rig_device(&rig, src, sizeof src),
                                     .dst = rig_device(&rig, dst, sizeof dst),
                                     .pool = rig_device(&rig, want, N_SLOTS * slot_bytes)};
@@ -25,7 +27,8 @@ static void check_slots(int table, size_t slot_bytes, int is_zero) {
         if (dst[i] >= 0 && is_zero) {
             memset(want + (size_t)dst[i] * slot_bytes, 0, slot_bytes);
         } else if (dst[i] >= 0 && src[i] >= 0) {
-            memcpy(want + (size_t)dst[i] * slot_bytes, want + (size_t)src[i] * slot_bytes, slot_bytes);
+            memcpy(want + (size_t)dst[i] * slot_bytes, want + (size_t)src[i] * slot_bytes,
+                   slot_bytes);
         }
     }
     assert_int_equal(rig.k->slots(&args), HB_OK);
@@ -54,9 +57,13 @@ static void check_kv_write(int table, int32_t dtype) {
     struct array k = array_random(&rig, TOKENS * ROW, dtype, 1.0f);
     struct array v = array_random(&rig, TOKENS * ROW, dtype, 1.0f);
     struct array cache = array_random(&rig, KV * ROW, dtype, 1.0f);
-    const struct hb_k_kv_write args = {.n_tokens = TOKENS, .row_elems = ROW, .act_dtype = dtype,
-                                       .loc = rig_device(&rig, loc, sizeof loc), .k = array_device(&rig, &k),
-                                       .v = array_device(&rig, &v), .k_buf = array_device(&rig, &cache),
+    const struct hb_k_kv_write args = {.n_tokens = TOKENS,
+                                       .row_elems = ROW,
+                                       .act_dtype = dtype,
+                                       .loc = rig_device(&rig, loc, sizeof loc),
+                                       .k = array_device(&rig, &k),
+                                       .v = array_device(&rig, &v),
+                                       .k_buf = array_device(&rig, &cache),
                                        .v_buf = array_device(&rig, &cache)};
     assert_int_equal(rig.k->kv_write(&args), HB_OK);
     struct array got_k = array_read(&rig, args.k_buf, cache.n, dtype);
@@ -95,7 +102,8 @@ static void empty_launches_do_nothing(void **state) {
     const struct hb_k_kv_write kv = {0};
     const struct hb_k_conv conv = {.dim = 4, .width = 2};
     const struct hb_k_conv_track track = {.dim = 4, .width = 2};
-    const struct hb_k_ssm ssm = {.n_heads = 1, .head_dim = 1, .state_size = 1, .n_groups = 1, .chunk_size = 1};
+    const struct hb_k_ssm ssm = {
+        .n_heads = 1, .head_dim = 1, .state_size = 1, .n_groups = 1, .chunk_size = 1};
     const struct hb_k_norm norm = {.d_inner = 1, .norm_group = 1};
     const struct hb_k_attention attention = {.n_q_heads = 1, .n_kv_heads = 1, .attn_dim = 1};
     assert_int_equal(rig.k->slots(&slots), HB_OK);

@@ -39,9 +39,12 @@ static void cuda_without_a_device_says_why(void **state) {
 static void every_entry_is_set(void **state) {
     (void)state;
     const struct hb_kernels *k = hb_kernels_emu();
-    assert_true(k->error_text && k->open && k->mem_alloc && k->mem_free && k->to_device && k->to_host && k->fill);
-    assert_true(k->sync && k->set_order && k->launches && k->conv_prefill && k->conv_update && k->conv_track);
-    assert_true(k->ssd_prefill && k->ssm_update && k->gated_norm && k->slots && k->kv_write && k->attention);
+    assert_true(k->error_text && k->open && k->mem_alloc && k->mem_free && k->to_device &&
+                k->to_host && k->fill);
+    assert_true(k->sync && k->set_order && k->launches && k->conv_prefill && k->conv_update &&
+                k->conv_track);
+    assert_true(k->ssd_prefill && k->ssm_update && k->gated_norm && k->slots && k->kv_write &&
+                k->attention);
 }
 
 static void memory_is_poisoned_copied_and_filled(void **state) {
@@ -51,7 +54,8 @@ static void memory_is_poisoned_copied_and_filled(void **state) {
         if (!rig_open(&rig, table, 1)) {
             continue;
         }
-        for (int round = 0; round < 2; round++) { /* the second block may be the first one, used again */
+        for (int round = 0; round < 2;
+             round++) { /* the second block may be the first one, used again */
             unsigned char bytes[300];
             void *block = NULL;
             assert_int_equal(rig.k->mem_alloc(sizeof bytes, &block), HB_OK);
@@ -88,9 +92,12 @@ static void memory_that_nobody_has_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(emulated_table_is_host_code),     cmocka_unit_test(cuda_table_was_compiled_as_device_code),
-        cmocka_unit_test(cuda_without_a_device_says_why),  cmocka_unit_test(every_entry_is_set),
-        cmocka_unit_test(memory_is_poisoned_copied_and_filled), cmocka_unit_test(memory_that_nobody_has_is_refused),
+        cmocka_unit_test(emulated_table_is_host_code),
+        cmocka_unit_test(cuda_table_was_compiled_as_device_code),
+        cmocka_unit_test(cuda_without_a_device_says_why),
+        cmocka_unit_test(every_entry_is_set),
+        cmocka_unit_test(memory_is_poisoned_copied_and_filled),
+        cmocka_unit_test(memory_that_nobody_has_is_refused),
     };
     return cmocka_run_group_tests_name("table", tests, NULL, NULL);
 }
