@@ -34,7 +34,9 @@ static void signal_word(int status, char *word, size_t cap) {
 /* The place has what a case's size and values do not change: kind of step, operation, kernel, line. */
 static void crash_place(const struct hb_worker_page *page, char *place, size_t cap) {
     int32_t operation = page->operation;
-    if (page->kernel[0]) {
+    if (operation == HB_OPERATION_none) {
+        (void)snprintf(place, cap, "harness"); /* outside the backend: values, oracle, comparison */
+    } else if (page->kernel[0]) {
         (void)snprintf(place, cap, "%s %.40s:%d", hb_operation_step(operation), page->kernel, (int)page->kernel_line);
     } else {
         (void)snprintf(place, cap, "%s %s", hb_operation_step(operation), hb_operation_name(operation));
@@ -89,6 +91,9 @@ int32_t hb_campaign_crash(struct hb_campaign *k, int32_t i, int status, struct h
     m.target = c.config.target;
     hb_case_id(&c, m.id);
     int is_oom = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_ENGINE_OOM;
+    /* killed from outside, as the system does when memory runs out */
+    is_oom |= WIFSIGNALED(status) && !k->worker[i].is_killed &&
+              (WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGTERM);
     if (k->s->child.work == HB_WORK_FUZZ && (is_oom || !hb_page_see(k->page, m.verdict.fingerprint))) {
         return HB_OK; /* known; or the sum of many cases, which no single one repeats */
     }

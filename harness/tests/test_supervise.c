@@ -23,7 +23,7 @@
 #include "harness/watch.h"
 
 /* What a case does: its seed modulo 100 where the variable HB_TEST_ACT is set, and only then. */
-enum act { ACT_PASS, ACT_FIND, ACT_ABORT, ACT_HANG, ACT_EXIT, ACT_OVERFLOW, ACT_ABORT_ONCE, ACT_EMULATOR };
+enum act { ACT_PASS, ACT_FIND, ACT_ABORT, ACT_HANG, ACT_EXIT, ACT_OVERFLOW, ACT_ABORT_ONCE, ACT_EMULATOR, ACT_KILLED, ACT_HARNESS };
 enum { ACTIVE_EVERY = 10 };
 
 /* --- the child ------------------------------------------------------------------------------------------------------ */
@@ -45,6 +45,11 @@ static void misbehave(struct hb_child *child, int act, struct hb_message *m) {
         abort();
     } else if (act == ACT_EMULATOR) {
         (void)fputs("line before\nhbfuzz-emu: scan_kernel: divergent barrier\n", stderr);
+        abort();
+    } else if (act == ACT_KILLED) {
+        (void)raise(SIGKILL);
+    } else if (act == ACT_HARNESS) {
+        child->me->operation = HB_OPERATION_none;
         abort();
     } else if (act == ACT_EXIT) {
         _exit(33);
@@ -290,6 +295,28 @@ static void an_odd_exit_code_is_a_finding(void **state) {
     assert_string_equal(seen.last.verdict.check, "memory.exit-33");
 }
 
+static void a_death_outside_the_backend_says_so(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_HARNESS);
+    s.child.limit = 12;
+    assert_int_equal(run(&s), HB_OK);
+    assert_string_equal(seen.last.verdict.place, "harness");
+}
+
+static void a_kill_from_outside_is_no_finding(void **state) {
+    (void)state;
+    struct hb_supervise s;
+    struct seen seen;
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_KILLED);
+    s.child.limit = 25;
+    assert_int_equal(run(&s), HB_OK);
+    assert_int_equal(result.findings, 0);
+    assert_int_equal(result.restarts, 2);
+    assert_int_equal(result.cases, 25);
+}
+
 static void a_sanitizer_report_names_the_kind(void **state) {
     (void)state;
     struct hb_supervise s;
@@ -492,6 +519,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_crash_that_does_not_repeat_is_unstable),
         cmocka_unit_test(a_hang_is_killed_and_named),
         cmocka_unit_test(an_odd_exit_code_is_a_finding),
+        cmocka_unit_test(a_death_outside_the_backend_says_so),
+        cmocka_unit_test(a_kill_from_outside_is_no_finding),
         cmocka_unit_test(a_sanitizer_report_names_the_kind),
         cmocka_unit_test(an_emulator_report_names_its_line),
         cmocka_unit_test(generated_cases_go_on_behind_a_crash),
