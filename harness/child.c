@@ -157,6 +157,7 @@ int32_t hb_child_backends(struct hb_child *child, struct hb_error *err) {
     child->backend = hb_watch_adapter(backend, &child->me->operation);
     child->run.defect = o->defect;
     child->run.status_only = o->status_only;
+    child->run.timed = o->timed;
     child->run.check_off = o->check_off;
     child->run.dump_dir = o->dump_dir[0] ? o->dump_dir : NULL;
     child->run.tamper_element = -1;

@@ -32,7 +32,7 @@ struct hb_child_options {
     int32_t work;
     int32_t target;           /* fuzz: forced on every case */
     int32_t backend, compare; /* indices of hb_backends; compare -1: none */
-    int32_t defect, status_only, check_off;
+    int32_t defect, status_only, check_off, timed;
     struct hb_gen_options gen;
     uint64_t seed;
     uint64_t limit; /* most cases of all workers together; 0: no limit */

@@ -15,7 +15,7 @@ struct choice_field {
     size_t offset;
     int32_t n_values;
 };
-enum { ROW_NONE = -1, ROW_NORM_GROUP = 7, ROW_LAYER_KIND = 7 };
+enum { ROW_NONE = -1, ROW_NORM_GROUP = 7, ROW_LAYER_KIND = 7, ROW_POOLS = 17 };
 
 /* The index is the row of CFG_DIM. */
 static const struct size_field SIZES[] = {
@@ -51,6 +51,30 @@ static int is_known(int32_t value, int32_t n_values, uint32_t declared) {
     return value >= 0 && value < n_values && ((declared >> value) & 1U) != 0;
 }
 
+/* Elements of one layer's pools, which indices of 32 bits must reach: rows 17 (conv), 18 (temporal), 19 (KV) of CFG_DIM.
+ * Products of three int32 sizes fit in 128 bits; values beyond int64 are reported as INT64_MAX. */
+static int32_t check_pools(const struct hb_config *c, struct hb_error *e) {
+    __int128 slots = (__int128)c->n_slots + 1;
+    __int128 d_inner = (__int128)c->n_heads * c->head_dim;
+    __int128 dim = d_inner + (__int128)2 * c->n_groups * c->state_size;
+    int32_t window = c->conv_width - 1;
+    const struct {
+        __int128 rows, per_row;
+        int32_t width;
+    } pools[] = {{slots, dim, window},
+                 {slots, d_inner, c->state_size},
+                 {c->n_kv, (__int128)c->n_kv_heads * c->attn_dim, 1}};
+    for (int32_t i = 0; i < 3; i++) {
+        __int128 n = pools[i].rows * pools[i].per_row; /* below 2^31 * 2^64 */
+        n = n > INT64_MAX ? INT64_MAX : n * pools[i].width;
+        n = n > INT64_MAX ? INT64_MAX : n;
+        if (n > INT32_MAX) {
+            return hb_fail(e, HB_RULE_CFG_DIM, ROW_POOLS + i, (int64_t)n, INT32_MAX);
+        }
+    }
+    return HB_OK;
+}
+
 /* CFG_DIM: every size has a least value, and the RMS groups tile d_inner. */
 static int32_t check_sizes(const struct hb_config *c, struct hb_error *e) {
     int64_t d_inner = (int64_t)c->n_heads * c->head_dim;
@@ -63,7 +87,7 @@ static int32_t check_sizes(const struct hb_config *c, struct hb_error *e) {
             return hb_fail(e, HB_RULE_CFG_DIM, row, value, d_inner);
         }
     }
-    return HB_OK;
+    return check_pools(c, e);
 }
 
 /* The relations between sizes: groups, chunk, window, page, kv heads, and the widest conv. */
@@ -218,7 +242,11 @@ void hb_expect_entry(const struct hb_config *config, const struct hb_forward_pha
         (void)hb_fail(e, HB_RULE_ENTRY_REFUSED, ROW_NONE, 0, 0);
         return;
     }
-    check_layer(config, phase, layer_id, io, e);
+    struct hb_forward_phase seen = *phase;
+    if (idle) {
+        seen.layers_run = 0; /* an idle entry runs nothing, so it may be called again */
+    }
+    check_layer(config, &seen, layer_id, io, e);
 }
 
 void hb_expect_take(const struct hb_slot_model *slots, int32_t n, int32_t kind,

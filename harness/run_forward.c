@@ -660,7 +660,9 @@ static void advance_contents(struct hb_run *r, struct forward *f) {
 static void layer_done(struct hb_run *r, struct forward *f, int32_t layer, struct layer_buffers *lb) {
     int32_t is_attention = r->config.layer_kind[layer] == HB_LAYER_ATTENTION;
     f->layers_run |= 1u << layer;
-    r->phase.layers_run |= 1u << layer;
+    if (f->step->kind != HB_STEP_ENTRY || f->mode != HB_MODE_IDLE) {
+        r->phase.layers_run |= 1u << layer;
+    }
     if (is_attention) {
         want_kv(r, f, layer, lb);
     }

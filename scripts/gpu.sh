@@ -81,12 +81,18 @@ say "$valid valid cases on emu and cuda"
 say "$broken broken cases on emu and cuda"
 "$hbfuzz" run --gen "$broken" --seed 12 --class broken --backend cuda --compare emu --stats | tee "$out/broken.txt" || status=1
 say "planted defects: same verdict and fingerprint on both"
-for defect in 1 3 5 6 9; do
+# (not 4 and 9: there two rows of one launch write the same bytes, so what the GPU does is a race)
+list=$(mktemp)
+for defect in 1 2 3 5 6 10; do
+    class=valid
+    [ $defect -eq 10 ] && class=broken
     # exit 1 is wanted: findings on both; a line with "compare." says that the two parted
-    "$hbfuzz" run --gen 300 --seed 13 --class valid --backend cuda --compare emu --defect $defect >"$out/defect-$defect.txt" || true
-    found=$(sed -n 's/^run: .* \([0-9]*\) findings.*/\1/p' "$out/defect-$defect.txt")
-    parted=$(grep -c ' compare\.' "$out/defect-$defect.txt" || true)
+    "$hbfuzz" run --gen 300 --seed 13 --class $class --backend cuda --compare emu --defect $defect >"$list" || true
+    found=$(sed -n 's/^run: .* \([0-9]*\) findings.*/\1/p' "$list")
+    parted=$(grep -c ' compare\.' "$list" || true)
+    grep -m 2 ' compare\.' "$list" | cut -c1-500 || true
     echo "defect $defect: ${found:-none} findings, $parted with different verdicts" | tee -a "$out/defects.txt"
     [ "${found:-0}" -gt 0 ] && [ "$parted" -eq 0 ] || status=1
 done
+rm -f "$list"
 exit $status

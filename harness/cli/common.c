@@ -145,6 +145,7 @@ int hb_cli_setup(const struct hb_args *args, char *program, size_t cap, struct h
     s->child.compare = args->compare;
     s->child.defect = args->defect;
     s->child.status_only = args->status_only;
+    s->child.timed = args->stats;
     s->child.check_off = args->off;
     s->child.seed = args->seed;
     hb_cli_gen_options(args, &s->child.gen);
