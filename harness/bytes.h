@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Little-endian byte cursors of the case's byte form: reading past the end gives zeros, writing past the end is recorded. */
+ * Little-endian byte cursors of the case's byte form: reading past the end gives zeros, writing
+ * past the end is recorded. */
 #ifndef HB_HARNESS_BYTES_H
 #define HB_HARNESS_BYTES_H
 

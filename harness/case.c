@@ -15,7 +15,8 @@
 
 static const uint8_t magic[4] = {'H', 'B', 'C', '1'};
 
-/* --- struct access by group ------------------------------------------------------------------------------------- */
+/* --- struct access by group
+ * ------------------------------------------------------------------------------------- */
 
 static void init_group(int32_t group, void *at) {
     const struct hb_case_field *f;
@@ -52,7 +53,9 @@ void hb_case_init(struct hb_case *c) {
     }
 }
 
-/* --- normal form ------------------------------------------------------------------------------------------------ */
+/* --- normal form
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static int32_t clamp(int32_t v, int32_t lo, int32_t hi) {
     v = v < lo ? lo : v;
@@ -78,7 +81,8 @@ static void normalize_config(struct hb_case_config *g) {
     }
     g->page_chunks = g->page_chunks == 3 ? 2 : g->page_chunks;
     if (g->value_class == HB_VALUES_EXACT) {
-        /* exact sums exist without transcendental functions only; either activation type is allowed */
+        /* exact sums exist without transcendental functions only; either activation type is allowed
+         */
         g->conv_act = HB_CONV_NONE;
         g->gate_norm = HB_GATE_NORM_NONE;
         g->dt_softplus = 0;
@@ -128,7 +132,8 @@ static void normalize_step(const struct hb_case_config *g, struct hb_case_step *
     normalize_rows(s);
 }
 
-/* A break of the configuration is at step -1, every other one at a step that exists; else it is dropped. */
+/* A break of the configuration is at step -1, every other one at a step that exists; else it is
+ * dropped. */
 static void normalize_breaks(struct hb_case *c) {
     int32_t kept = 0;
     for (int32_t b = 0; b < c->n_breaks; b++) {
@@ -150,15 +155,18 @@ static void normalize_breaks(struct hb_case *c) {
     }
 }
 
-/* --- limits of work --------------------------------------------------------------------------------------------- */
+/* --- limits of work
+ * --------------------------------------------------------------------------------------------- */
 
 struct work {
-    int64_t tokens;    /* of all forwards and entries, padding included */
-    int64_t ssm, attn; /* elementary updates: tokens x layers x H P N; tokens x layers x context x HQ D */
-    int32_t longest;   /* longest row */
-    int32_t context;   /* most tokens a request can reach: largest prefix + the longest row of each step */
+    int64_t tokens; /* of all forwards and entries, padding included */
+    int64_t ssm,
+        attn; /* elementary updates: tokens x layers x H P N; tokens x layers x context x HQ D */
+    int32_t longest; /* longest row */
+    int32_t context; /* most tokens a request can reach: largest prefix + the longest row of each
+                        step */
     int32_t batch_rows, batch_tokens; /* most of any forward */
-    int32_t prefixes;  /* tokens before the first forward, summed */
+    int32_t prefixes;                 /* tokens before the first forward, summed */
     int32_t restarts;
 };
 
@@ -205,8 +213,9 @@ static void halve_prefixes(struct hb_case *c) {
     }
 }
 
-/* Lowers lengths first (they are what a case is large by), then the sizes, until the case is within the limits:
- * HB_CASE_MAX_TOKENS tokens in all, HB_CASE_MAX_WORK elementary updates of either kind. */
+/* Lowers lengths first (they are what a case is large by), then the sizes, until the case is within
+ * the limits: HB_CASE_MAX_TOKENS tokens in all, HB_CASE_MAX_WORK elementary updates of either kind.
+ */
 static void limit_work(struct hb_case *c) {
     enum { SHORT = 16 };
     struct hb_case_config *g = &c->config;
@@ -255,9 +264,12 @@ void hb_case_normalize(struct hb_case *c) {
     limit_work(c);
 }
 
-/* --- bytes ------------------------------------------------------------------------------------------------------ */
+/* --- bytes
+ * ------------------------------------------------------------------------------------------------------
+ */
 
-/* Values lo..hi are stored as the distance from the default, modulo their number: zero bytes are the default. */
+/* Values lo..hi are stored as the distance from the default, modulo their number: zero bytes are
+ * the default. */
 static uint64_t field_span(const struct hb_case_field *f) {
     return (uint64_t)(f->hi - f->lo) + 1;
 }
@@ -289,7 +301,8 @@ static void read_group(struct hb_byte_reader *in, int32_t group, int32_t kind, v
     const int n = hb_case_group_fields(group, &f);
     for (int i = 0; i < n; i++) {
         if (hb_case_field_used(&f[i], kind)) {
-            hb_case_field_set(&f[i], at, field_from_raw(&f[i], hb_bytes_get(in, field_width(&f[i]))));
+            hb_case_field_set(&f[i], at,
+                              field_from_raw(&f[i], hb_bytes_get(in, field_width(&f[i]))));
             if (group == HB_GROUP_STEP && f[i].offset == offsetof(struct hb_case_step, kind)) {
                 kind = ((const struct hb_case_step *)at)->kind; /* the first field of a step */
             }
@@ -302,7 +315,8 @@ static void write_group(struct hb_byte_writer *out, int32_t group, int32_t kind,
     const int n = hb_case_group_fields(group, &f);
     for (int i = 0; i < n; i++) {
         if (hb_case_field_used(&f[i], kind)) {
-            hb_bytes_put(out, field_to_raw(&f[i], hb_case_field_get(&f[i], at)), field_width(&f[i]));
+            hb_bytes_put(out, field_to_raw(&f[i], hb_case_field_get(&f[i], at)),
+                         field_width(&f[i]));
         }
     }
 }
@@ -364,7 +378,8 @@ void hb_case_id(const struct hb_case *c, char id[HB_CASE_ID_LEN]) {
     (void)snprintf(id, HB_CASE_ID_LEN, "%016llx", (unsigned long long)XXH64(bytes, n, 0));
 }
 
-/* --- the backend's configuration -------------------------------------------------------------------------------- */
+/* --- the backend's configuration
+ * -------------------------------------------------------------------------------- */
 
 int32_t hb_case_req_index(const struct hb_case *c, int32_t request) {
     int32_t index[HB_MAX_REQS];

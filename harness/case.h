@@ -169,12 +169,12 @@ struct hb_case {
 enum hb_field_group { HB_GROUP_CONFIG, HB_GROUP_STEP, HB_GROUP_ROW, HB_GROUP_BREAK };
 struct hb_case_field {
     const char *name;
-    int32_t group;   /* enum hb_field_group */
     size_t offset;   /* in the group's struct */
     int64_t lo, hi;  /* valid values */
     int64_t initial; /* default */
-    uint32_t kinds;  /* step kinds that use it (bit k); rows: kinds of their step */
     const char *const *names; /* names of the values lo.., or null for numbers */
+    int32_t group;   /* enum hb_field_group */
+    uint32_t kinds;  /* step kinds that use it (bit k); rows: kinds of their step */
     int32_t is_wide; /* int64 instead of int32 */
 };
 /* All fields, in byte order; returns their number. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The field table of the case: the one place that knows every field's range, default, names and users. */
+ * The field table of the case: the one place that knows every field's range, default, names and
+ * users. */
 #include <string.h>
 
 #include "backend/adapter.h"
@@ -31,13 +32,13 @@ static const char *const break_names[] = {
 #define ANY_KIND 0xffffffffu
 #define WITH_ROWS (BIT(FORWARD) | BIT(ENTRY))
 #define CONFIG(name, lo, hi, initial, names) \
-    {#name, HB_GROUP_CONFIG, offsetof(struct hb_case_config, name), lo, hi, initial, ANY_KIND, names, 0}
+    {#name, offsetof(struct hb_case_config, name), lo, hi, initial, names, HB_GROUP_CONFIG, ANY_KIND, 0}
 #define STEP(name, kinds, lo, hi, initial, names) \
-    {#name, HB_GROUP_STEP, offsetof(struct hb_case_step, name), lo, hi, initial, kinds, names, 0}
+    {#name, offsetof(struct hb_case_step, name), lo, hi, initial, names, HB_GROUP_STEP, kinds, 0}
 #define ROW(name, lo, hi, initial) \
-    {#name, HB_GROUP_ROW, offsetof(struct hb_case_row, name), lo, hi, initial, WITH_ROWS, NULL, 0}
+    {#name, offsetof(struct hb_case_row, name), lo, hi, initial, NULL, HB_GROUP_ROW, WITH_ROWS, 0}
 #define BREAK(name, lo, hi, initial, names, wide) \
-    {#name, HB_GROUP_BREAK, offsetof(struct hb_case_break, name), lo, hi, initial, ANY_KIND, names, wide}
+    {#name, offsetof(struct hb_case_break, name), lo, hi, initial, names, HB_GROUP_BREAK, ANY_KIND, wide}
 
 #define CONFIG_FIELDS \
     CONFIG(target, 0, HB_N_TARGETS - 1, 0, target_names), \
@@ -111,7 +112,8 @@ static const char *const break_names[] = {
 static const struct hb_case_field fields_table[] = {CONFIG_FIELDS, STEP_FIELDS, ROW_FIELDS, BREAK_FIELDS};
 /* clang-format on */
 
-#define COUNT(fields) (sizeof((const struct hb_case_field[]){fields}) / sizeof(struct hb_case_field))
+#define COUNT(fields)                                                                              \
+    (sizeof((const struct hb_case_field[]){fields}) / sizeof(struct hb_case_field))
 enum {
     N_CONFIG = COUNT(CONFIG_FIELDS),
     N_STEP = COUNT(STEP_FIELDS),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Case files: reading with a size limit, writing by a temporary file in the same folder and a rename. */
+ * Case files: reading with a size limit, writing by a temporary file in the same folder and a
+ * rename. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <errno.h>
@@ -43,9 +44,13 @@ static int32_t check_size(FILE *f, const char *path, size_t size, struct hb_erro
     return HB_ERR_PARSE;
 }
 
+static int is_space(char c) {
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
 static int32_t parse(const char *data, size_t size, struct hb_case *out, struct hb_error *err) {
     size_t first = 0;
-    while (first < size && memchr(" \t\n\r", data[first], 4)) {
+    while (first < size && is_space(data[first])) {
         first++;
     }
     if (first < size && data[first] == '{') {
@@ -55,30 +60,32 @@ static int32_t parse(const char *data, size_t size, struct hb_case *out, struct 
     return HB_OK;
 }
 
-int32_t hb_case_load(const char *path, struct hb_case *out, struct hb_error *err) {
-    const int is_stdin = strcmp(path, "-") == 0;
+static int32_t load_stream(FILE *f, const char *path, char *data, struct hb_case *out,
+                           struct hb_error *err) {
     size_t size = 0;
-    char *data = NULL;
-    FILE *f = is_stdin ? stdin : fopen(path, "rb");
-    if (!f) {
-        return hb_fail_text(err, HB_ERR_IO, "%.150s: cannot be opened: %s", path, strerror(errno));
-    }
-    int32_t status = HB_OK;
-    data = malloc(MAX_FILE_BYTES + 1);
-    if (!data) {
-        status = hb_fail_text(err, HB_ERR_MEMORY, "%.150s: out of memory", path);
-    }
-    if (status == HB_OK) {
-        status = read_some(f, path, data, MAX_FILE_BYTES + 1, &size, err);
-    }
+    int32_t status = read_some(f, path, data, MAX_FILE_BYTES + 1, &size, err);
     if (status == HB_OK) {
         status = check_size(f, path, size, err);
     }
-    if (status == HB_OK) {
-        status = parse(data, size, out, err);
+    return status == HB_OK ? parse(data, size, out, err) : status;
+}
+
+int32_t hb_case_load(const char *path, struct hb_case *out, struct hb_error *err) {
+    const int is_stdin = strcmp(path, "-") == 0;
+    char *data = malloc(MAX_FILE_BYTES + 1);
+    if (!data) {
+        return hb_fail_text(err, HB_ERR_MEMORY, "%.150s: out of memory", path);
+    }
+    FILE *f = is_stdin ? stdin : fopen(path, "rb");
+    int32_t status;
+    if (f) {
+        status = load_stream(f, path, data, out, err);
+    } else {
+        status =
+            hb_fail_text(err, HB_ERR_IO, "%.150s: cannot be opened: %s", path, strerror(errno));
     }
     free(data);
-    if (!is_stdin) {
+    if (f && !is_stdin) {
         (void)fclose(f);
     }
     return status;
@@ -137,8 +144,9 @@ static int32_t save_bytes(const char *path, const char *data, size_t size, struc
         (void)unlink(name);
     }
     free(name);
-    return failed ? hb_fail_text(err, HB_ERR_IO, "%.150s: cannot be written: %s", path, strerror(why))
-                  : HB_OK;
+    return failed
+               ? hb_fail_text(err, HB_ERR_IO, "%.150s: cannot be written: %s", path, strerror(why))
+               : HB_OK;
 }
 
 int32_t hb_case_save(const char *path, const struct hb_case *c, struct hb_error *err) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Canonical JSON text of a case: two-space indent, one row and one break per line. Fields at their default are left out,
- * except the main ones, which a reader looks for. */
+ * Canonical JSON text of a case: two-space indent, one row and one break per line. Fields at their
+ * default are left out, except the main ones, which a reader looks for. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,11 +38,11 @@ static void puts_to(struct text *t, const char *s) {
 
 /* Fields written even at their default. */
 static int is_main(const struct hb_case_field *f) {
-    static const char *const config[] = {"n_layers",   "attn_mask",  "heads",     "head_dim",
-                                         "state_size", "groups",     "conv_width", "chunk_size",
+    static const char *const config[] = {"n_layers",   "attn_mask",   "heads",       "head_dim",
+                                         "state_size", "groups",      "conv_width",  "chunk_size",
                                          "act_dtype",  "state_dtype", "value_class", "seed"};
-    static const char *const step[] = {"kind", "mode", "request", "slot_kind", "slot", "slot2",
-                                       "target", "direction", "layer"};
+    static const char *const step[] = {"kind",  "mode",   "request",   "slot_kind", "slot",
+                                       "slot2", "target", "direction", "layer"};
     static const char *const row[] = {"request", "length"};
     static const struct {
         const char *const *names;

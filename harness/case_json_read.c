@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Strict reading of a case's JSON: the scanner first, then cJSON, then every member against the field table. A text that
- * says something inconsistent is refused, never silently changed. */
+ * Strict reading of a case's JSON: the scanner first, then cJSON, then every member against the
+ * field table. A text that says something inconsistent is refused, never silently changed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +83,8 @@ static int read_value(struct reader *r, const struct place *at, const struct hb_
                         f->names ? f->hi : 0);
         }
     } else if (cJSON_IsNumber(item)) {
-        *value = (int64_t)item->valuedouble; /* below 2^53 in magnitude: the scanner has seen to it */
+        *value =
+            (int64_t)item->valuedouble; /* below 2^53 in magnitude: the scanner has seen to it */
         if ((double)*value != item->valuedouble) {
             return fail(r, at, f->name, "is not an integer", *value, f->hi);
         }
@@ -121,7 +122,7 @@ static int read_group(struct reader *r, const struct place *at, const cJSON *obj
             continue;
         }
         const struct hb_case_field *f = find_field(group, item->string);
-        int64_t value;
+        int64_t value = 0;
         if (!f) {
             return fail(r, at, item->string, "is an unknown field", 0, 0);
         }
@@ -169,7 +170,7 @@ static int read_step(struct reader *r, int32_t index, const cJSON *item, struct 
         return fail(r, &at, "", "is not an object", item->type, cJSON_Object);
     }
     const cJSON *kind = cJSON_GetObjectItemCaseSensitive(item, "kind");
-    int64_t value;
+    int64_t value = 0;
     if (!kind) {
         return fail(r, &at, "kind", "is missing", 0, 1);
     }
@@ -235,7 +236,7 @@ static int read_target(struct reader *r, const cJSON *item, struct hb_case *c) {
     const struct hb_case_field *f;
     const int n = hb_case_fields(&f);
     for (int i = 0; i < n; i++) {
-        int64_t value;
+        int64_t value = 0;
         if (is_target(&f[i])) {
             if (!read_value(r, &top, &f[i], item, &value)) {
                 return 0;
@@ -257,9 +258,9 @@ static int read_top(struct reader *r, const cJSON *root, struct hb_case *c) {
         int ok = 1;
         if (strcmp(item->string, "schema") == 0) {
             has_schema = cJSON_IsNumber(item) && item->valuedouble == (double)HB_CASE_SCHEMA;
-            ok = has_schema || fail(r, &top, "schema", "is not the one of this program",
-                                    cJSON_IsNumber(item) ? (int64_t)item->valuedouble : 0,
-                                    HB_CASE_SCHEMA);
+            ok = has_schema ||
+                 fail(r, &top, "schema", "is not the one of this program",
+                      cJSON_IsNumber(item) ? (int64_t)item->valuedouble : 0, HB_CASE_SCHEMA);
         } else if (strcmp(item->string, "target") == 0) {
             ok = read_target(r, item, c);
         } else if (strcmp(item->string, "config") == 0) {
@@ -278,7 +279,9 @@ static int read_top(struct reader *r, const cJSON *root, struct hb_case *c) {
     return has_schema || fail(r, &top, "schema", "is missing", 0, HB_CASE_SCHEMA);
 }
 
-/* --- consistency ------------------------------------------------------------------------------------------------ */
+/* --- consistency
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static int same_group(struct reader *r, const struct place *at, int32_t group, int32_t kind,
                       const void *said, const void *normal) {
@@ -301,7 +304,8 @@ static int same_group(struct reader *r, const struct place *at, int32_t group, i
 }
 
 /* The text must already be in normal form. */
-static int check_normal(struct reader *r, const struct hb_case *said, const struct hb_case *normal) {
+static int check_normal(struct reader *r, const struct hb_case *said,
+                        const struct hb_case *normal) {
     const struct place config = place_of("config", -1, NULL, 0);
     const struct place top = {""};
     if (!same_group(r, &config, HB_GROUP_CONFIG, HB_STEP_FORWARD, &said->config, &normal->config)) {

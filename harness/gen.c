@@ -23,7 +23,8 @@ void hb_gen_options_init(struct hb_gen_options *o) {
     o->relation = -1;
 }
 
-/* --- configuration ---------------------------------------------------------------------------------------------- */
+/* --- configuration
+ * ---------------------------------------------------------------------------------------------- */
 
 struct size_limits {
     int32_t heads, head_dim_lo, head_dim_hi, state_lo, state_hi, attn_dim;
@@ -98,7 +99,8 @@ static void pick_config(struct hb_gen_state *g, const struct size_limits *z) {
     cfg->thread_order = hb_rng_one_in(r, 2) ? HB_ORDER_ASCENDING : hb_rng_below(r, HB_N_ORDERS);
     cfg->block_order = hb_rng_one_in(r, 2) ? HB_ORDER_ASCENDING : hb_rng_below(r, HB_N_ORDERS);
     cfg->order_seed = hb_rng_below(r, 256);
-    cfg->value_class = hb_rng_one_in(r, 3) ? hb_rng_below(r, HB_N_VALUE_CLASSES) : HB_VALUES_ORDINARY;
+    cfg->value_class =
+        hb_rng_one_in(r, 3) ? hb_rng_below(r, HB_N_VALUE_CLASSES) : HB_VALUES_ORDINARY;
     cfg->unread = hb_rng_below(r, HB_N_UNREAD);
     cfg->seed = (int32_t)(uint32_t)hb_rng_next(r);
 }
@@ -114,7 +116,8 @@ static void meet_needs(struct hb_gen_state *g) {
     }
     if (g->needs & HB_NEED_CLAMP) {
         cfg->dt_clamp = HB_DT_CLAMP_LIMIT;
-        cfg->value_class = cfg->value_class == HB_VALUES_EXACT ? HB_VALUES_ORDINARY : cfg->value_class;
+        cfg->value_class =
+            cfg->value_class == HB_VALUES_EXACT ? HB_VALUES_ORDINARY : cfg->value_class;
     }
     if ((g->needs & HB_NEED_CHUNK_8) && cfg->chunk_size < 8) {
         cfg->chunk_size = 8;
@@ -124,7 +127,8 @@ static void meet_needs(struct hb_gen_state *g) {
     }
 }
 
-/* --- forward target --------------------------------------------------------------------------------------------- */
+/* --- forward target
+ * --------------------------------------------------------------------------------------------- */
 
 static const struct size_limits *pick_size(struct hb_gen_state *g) {
     switch (g->o->size) {
@@ -145,8 +149,8 @@ static void begin_case(struct hb_gen_state *g, const struct size_limits *z) {
     g->max_tokens = z->tokens;
 }
 
-/* The normal form would shorten rows of a case with too much work, and so take the ground from under its tracking:
- * smaller sizes instead. */
+/* The normal form would shorten rows of a case with too much work, and so take the ground from
+ * under its tracking: smaller sizes instead. */
 static void fit_work(struct hb_case *c) {
     for (;;) {
         struct hb_case normal;
@@ -247,10 +251,12 @@ static void forward_case(struct hb_gen_state *g) {
     }
 }
 
-/* --- dispatch target -------------------------------------------------------------------------------------------- */
+/* --- dispatch target
+ * -------------------------------------------------------------------------------------------- */
 
 static int32_t odd_mode(struct hb_rng *r) {
-    static const int32_t modes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, -1, 7, INT_MAX, INT_MIN, 0, 11, 256, 1 << 16};
+    static const int32_t modes[] = {0,  1,  2, 3,       4,       5, 6,  7,   8,      9,
+                                    10, -1, 7, INT_MAX, INT_MIN, 0, 11, 256, 1 << 16};
     return modes[hb_rng_below(r, (int32_t)(sizeof modes / sizeof *modes))];
 }
 
@@ -274,7 +280,8 @@ static void dispatch_case(struct hb_gen_state *g) {
     g->c->config.value_class = HB_VALUES_ORDINARY;
     hb_history_init(&g->h, 2 * HB_MAX_STEPS);
     if (hb_rng_below(&g->rng, 8) > 0) {
-        (void)hb_gen_add_take(g, hb_rng_below(&g->rng, HB_MAX_REQS), 0, hb_rng_below(&g->rng, 3), -1);
+        (void)hb_gen_add_take(g, hb_rng_below(&g->rng, HB_MAX_REQS), 0, hb_rng_below(&g->rng, 3),
+                              -1);
     }
     const int32_t n = 1 + hb_rng_below(&g->rng, 4);
     const int is_broken = class == HB_GEN_BROKEN || class == HB_GEN_SEVERAL;
@@ -299,7 +306,8 @@ static void dispatch_case(struct hb_gen_state *g) {
     }
 }
 
-void hb_gen_case(const struct hb_gen_options *o, uint64_t seed, uint64_t index, struct hb_case *out) {
+void hb_gen_case(const struct hb_gen_options *o, uint64_t seed, uint64_t index,
+                 struct hb_case *out) {
     struct hb_gen_state g;
     memset(&g, 0, sizeof g);
     g.c = out;

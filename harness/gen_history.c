@@ -6,7 +6,9 @@
 
 #include "backend/adapter.h"
 
-/* --- the model -------------------------------------------------------------------------------------------------- */
+/* --- the model
+ * --------------------------------------------------------------------------------------------------
+ */
 
 int32_t hb_case_cache_chunk(const struct hb_case *c) {
     const int32_t pages = c->config.page_chunks;
@@ -63,7 +65,8 @@ static void apply_take(struct hb_history *h, const struct hb_case_step *s) {
     h->n_takes++;
 }
 
-static void apply_forward(struct hb_history *h, const struct hb_case *c, const struct hb_case_step *s) {
+static void apply_forward(struct hb_history *h, const struct hb_case *c,
+                          const struct hb_case_step *s) {
     const int is_decode = s->mode == HB_MODE_DECODE;
     if (!is_decode && !hb_mode_is_extend(s->mode)) {
         return;
@@ -116,7 +119,9 @@ void hb_history_replay(struct hb_history *h, const struct hb_case *c, int32_t st
     }
 }
 
-/* --- the builder ------------------------------------------------------------------------------------------------ */
+/* --- the builder
+ * ------------------------------------------------------------------------------------------------
+ */
 
 void hb_gen_step_init(struct hb_case_step *s, int32_t kind) {
     struct hb_case blank;
@@ -183,10 +188,11 @@ static int32_t live_requests(struct hb_gen_state *g, int32_t out[HB_MAX_REQS]) {
 
 static int32_t pick_mode(struct hb_gen_state *g) {
     static const int32_t weighted[] = {
-        HB_MODE_EXTEND, HB_MODE_EXTEND, HB_MODE_EXTEND, HB_MODE_EXTEND, HB_MODE_EXTEND,
-        HB_MODE_DECODE, HB_MODE_DECODE, HB_MODE_DECODE, HB_MODE_DECODE, HB_MODE_MIXED,
-        HB_MODE_MIXED,  HB_MODE_MIXED,  HB_MODE_MIXED,  HB_MODE_MIXED,  HB_MODE_SPLIT_PREFILL,
-        HB_MODE_SPLIT_PREFILL, HB_MODE_DLLM_EXTEND, HB_MODE_DLLM_EXTEND, HB_MODE_IDLE};
+        HB_MODE_EXTEND,      HB_MODE_EXTEND,      HB_MODE_EXTEND,        HB_MODE_EXTEND,
+        HB_MODE_EXTEND,      HB_MODE_DECODE,      HB_MODE_DECODE,        HB_MODE_DECODE,
+        HB_MODE_DECODE,      HB_MODE_MIXED,       HB_MODE_MIXED,         HB_MODE_MIXED,
+        HB_MODE_MIXED,       HB_MODE_MIXED,       HB_MODE_SPLIT_PREFILL, HB_MODE_SPLIT_PREFILL,
+        HB_MODE_DLLM_EXTEND, HB_MODE_DLLM_EXTEND, HB_MODE_IDLE};
     if (g->o->mode != 0) {
         return g->o->mode;
     }
@@ -247,7 +253,8 @@ static void pick_lengths(struct hb_gen_state *g, struct hb_case_step *s) {
     }
 }
 
-/* Legal tracking only: track slots that exist, each one once, extend rows of a cache chunk or more. */
+/* Legal tracking only: track slots that exist, each one once, extend rows of a cache chunk or more.
+ */
 static void pick_tracks(struct hb_gen_state *g, struct hb_case_step *s) {
     int32_t usable[HB_MAX_STEPS];
     int32_t n = 0;
@@ -348,8 +355,8 @@ int hb_gen_add_entry(struct hb_gen_state *g) {
     return hb_gen_push(g, &s);
 }
 
-/* Takes of all requests and track slots in random order, with some slots taken and given back in between, so that the
- * slots of the batch are neither 1..B nor in row order. */
+/* Takes of all requests and track slots in random order, with some slots taken and given back in
+ * between, so that the slots of the batch are neither 1..B nor in row order. */
 static void add_takes(struct hb_gen_state *g, int32_t n_requests, int32_t n_tracks) {
     enum { TRACK = 100, SPARE = 101 };
     int32_t order[HB_MAX_STEPS];
@@ -437,8 +444,8 @@ void hb_gen_history(struct hb_gen_state *g) {
     hb_history_init(&g->h, 2 * HB_MAX_STEPS);
     int32_t n_requests = 1 + hb_rng_below(rng, g->max_requests);
     int32_t n_tracks = hb_rng_one_in(rng, 3) ? 0 : hb_rng_range(rng, 1, 2);
-    const uint32_t pairs = HB_NEED_TWO_ROWS | HB_NEED_TWO_TRACKS | HB_NEED_M2 | HB_NEED_OUTSIDER |
-                           HB_NEED_LONG_ROW;
+    const uint32_t pairs =
+        HB_NEED_TWO_ROWS | HB_NEED_TWO_TRACKS | HB_NEED_M2 | HB_NEED_OUTSIDER | HB_NEED_LONG_ROW;
     n_requests = (g->needs & pairs) && n_requests < 2 ? 2 : n_requests;
     if (g->o->relation == 22 || g->o->relation == 23 || g->o->relation == 30) {
         n_requests = n_requests < 2 ? 2 : n_requests;

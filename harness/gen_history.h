@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inside of generation: what a history does to slots and requests if every step succeeds, the builder of valid histories,
- * and the recipes that break one rule each. */
+ * Inside of generation: what a history does to slots and requests if every step succeeds, the
+ * builder of valid histories, and the recipes that break one rule each. */
 #ifndef HB_HARNESS_GEN_HISTORY_H
 #define HB_HARNESS_GEN_HISTORY_H
 
@@ -9,7 +9,7 @@
 
 /* What one TAKE step's slot holds. */
 struct hb_taken {
-    int32_t id;       /* physical slot, first in first out over 1..NS */
+    int32_t id; /* physical slot, first in first out over 1..NS */
     int32_t is_track;
     int32_t is_free;
     int32_t is_known; /* live: always; track: once something was stored */
@@ -21,8 +21,8 @@ struct hb_history {
     int32_t n_takes;
     struct hb_taken take[HB_MAX_STEPS];
     int32_t n_tracks;
-    int32_t track[HB_MAX_STEPS];        /* TAKE order of the k-th track slot */
-    int32_t request_take[HB_MAX_REQS];  /* TAKE order of the slot bound to a request, -1 none */
+    int32_t track[HB_MAX_STEPS];       /* TAKE order of the k-th track slot */
+    int32_t request_take[HB_MAX_REQS]; /* TAKE order of the slot bound to a request, -1 none */
     int32_t n_free;
     int32_t free_list[2 * HB_MAX_STEPS + 8];
 };
@@ -41,31 +41,31 @@ int hb_mode_is_extend(int32_t mode); /* 1, 3, 8, 9 */
 
 /* What a recipe needs of the case and of the step it is applied to. */
 enum hb_need {
-    HB_NEED_EXTEND = 1 << 0,      /* an extend row in a mode of the extend family */
-    HB_NEED_DECODE = 1 << 1,      /* mode DECODE with a row */
-    HB_NEED_M2 = 1 << 2,          /* MIXED with native decode rows */
-    HB_NEED_TRACK = 1 << 3,       /* a tracked row */
-    HB_NEED_TWO_TRACKS = 1 << 4,  /* two of them */
+    HB_NEED_EXTEND = 1 << 0,     /* an extend row in a mode of the extend family */
+    HB_NEED_DECODE = 1 << 1,     /* mode DECODE with a row */
+    HB_NEED_M2 = 1 << 2,         /* MIXED with native decode rows */
+    HB_NEED_TRACK = 1 << 3,      /* a tracked row */
+    HB_NEED_TWO_TRACKS = 1 << 4, /* two of them */
     HB_NEED_TWO_ROWS = 1 << 5,
     HB_NEED_ATTENTION = 1 << 6,
-    HB_NEED_PREFIX = 1 << 7,      /* a row whose request has tokens */
-    HB_NEED_PADDING = 1 << 8,     /* a padding row */
-    HB_NEED_START_LOC = 1 << 9,   /* the optional array is given */
+    HB_NEED_PREFIX = 1 << 7,    /* a row whose request has tokens */
+    HB_NEED_PADDING = 1 << 8,   /* a padding row */
+    HB_NEED_START_LOC = 1 << 9, /* the optional array is given */
     HB_NEED_LENS_CPU = 1 << 10,
-    HB_NEED_NO_EXTRAS = 1 << 11,  /* neither of these two is given */
-    HB_NEED_ORIGINAL = 1 << 12,   /* original_batch_size is given */
-    HB_NEED_MASK = 1 << 13,       /* a track mask is given, all false or not */
+    HB_NEED_NO_EXTRAS = 1 << 11, /* neither of these two is given */
+    HB_NEED_ORIGINAL = 1 << 12,  /* original_batch_size is given */
+    HB_NEED_MASK = 1 << 13,      /* a track mask is given, all false or not */
     HB_NEED_CLAMP = 1 << 14,
-    HB_NEED_CHUNK_8 = 1 << 15,    /* C >= 8 */
+    HB_NEED_CHUNK_8 = 1 << 15, /* C >= 8 */
     HB_NEED_FREE_SLOT = 1 << 16,
     HB_NEED_TRACK_SLOT = 1 << 17,
-    HB_NEED_OUTSIDER = 1 << 18,   /* a live request outside the batch */
-    HB_NEED_ROW = 1 << 19,        /* any real row */
+    HB_NEED_OUTSIDER = 1 << 18, /* a live request outside the batch */
+    HB_NEED_ROW = 1 << 19,      /* any real row */
     HB_NEED_NO_TRACK = 1 << 20,
     HB_NEED_MAMBA = 1 << 21,
-    HB_NEED_LONG_ROW = 1 << 22,   /* an extend row of two tokens or more, or two rows */
-    HB_NEED_ROOM = 1 << 23,       /* a step more fits */
-    HB_NEED_NO_MASK = 1 << 24     /* no track mask at all */
+    HB_NEED_LONG_ROW = 1 << 22, /* an extend row of two tokens or more, or two rows */
+    HB_NEED_ROOM = 1 << 23,     /* a step more fits */
+    HB_NEED_NO_MASK = 1 << 24   /* no track mask at all */
 };
 
 struct hb_gen_state {
@@ -83,12 +83,14 @@ void hb_gen_history(struct hb_gen_state *g);
 /* Appends a step; 0 if the case is full. */
 int hb_gen_push(struct hb_gen_state *g, const struct hb_case_step *s);
 void hb_gen_step_init(struct hb_case_step *s, int32_t kind);
-int hb_gen_add_take(struct hb_gen_state *g, int32_t request, int32_t slot_kind, int32_t prefix, int32_t from);
+int hb_gen_add_take(struct hb_gen_state *g, int32_t request, int32_t slot_kind, int32_t prefix,
+                    int32_t from);
 int hb_gen_add_forward(struct hb_gen_state *g);
 int hb_gen_add_entry(struct hb_gen_state *g);
 
 /* gen_recipes.c: the table of recipes. */
-/* A recipe's number of breaks, and where and what each one sets, are private; these are its public face. */
+/* A recipe's number of breaks, and where and what each one sets, are private; these are its public
+ * face. */
 struct hb_recipe_info {
     int32_t rule;
     uint32_t needs;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One recipe for each rule of backend/status.h: the breaks that, on a valid step that meets the recipe's needs, make
- * exactly this rule the first one broken. Rules that no case can reach say why. */
+ * One recipe for each rule of backend/status.h: the breaks that, on a valid step that meets the
+ * recipe's needs, make exactly this rule the first one broken. Rules that no case can reach say
+ * why. */
 #include <limits.h>
 #include <string.h>
 
@@ -8,13 +9,72 @@
 #include "harness/gen_history.h"
 
 /* Which step the breaks go to; NEW_ steps are appended. */
-enum on_step { ON_CONFIG, ON_FORWARD, NEW_TAKE, NEW_FREE, NEW_FREE_TWICE, NEW_COPY, NEW_COPY_SELF, NEW_CHILD, NEW_NULL, NEW_BARE };
+enum on_step {
+    ON_CONFIG,
+    ON_FORWARD,
+    NEW_TAKE,
+    NEW_FREE,
+    NEW_FREE_TWICE,
+    NEW_COPY,
+    NEW_COPY_SELF,
+    NEW_CHILD,
+    NEW_NULL,
+    NEW_BARE
+};
 
 /* The break's row. */
-enum at { AT_0, AT_1, AT_ROW, AT_ROW2, AT_PAD, AT_LAST, AT_TRACK, AT_TRACK2, AT_REQUEST, AT_ANY, AT_TOKEN, AT_TOKEN2, AT_MAP_NEW, AT_MAP_NEW2, AT_MAP_OLD };
+enum at {
+    AT_0,
+    AT_1,
+    AT_ROW,
+    AT_ROW2,
+    AT_PAD,
+    AT_LAST,
+    AT_TRACK,
+    AT_TRACK2,
+    AT_REQUEST,
+    AT_ANY,
+    AT_TOKEN,
+    AT_TOKEN2,
+    AT_MAP_NEW,
+    AT_MAP_NEW2,
+    AT_MAP_OLD
+};
 
 /* The break's value is one of these plus `plus`. */
-enum base { B_NUMBER, B_MODE, B_UNSUPPORTED, B_LAYER, B_BAD_LAYER, B_BATCH, B_EXTEND_ROWS, B_REAL, B_SUM_LESS_ROW, B_BAD_REQUEST, B_BAD_SLOT, B_BAD_TRACK, B_BAD_LOC, B_OTHER_LOC, B_FREE_SLOT, B_TRACK_SLOT, B_ROW_SLOT, B_ROW2_SLOT, B_OUTSIDE_SLOT, B_CONTEXT, B_MAX_BATCH, B_HEADS, B_Q_HEADS, B_CHUNK, B_NS, B_BAD_KIND, B_BAD_VARIANT, B_SIGN, B_TRACK_ROW, B_ROW2_TOKEN, B_MAP_NEW };
+enum base {
+    B_NUMBER,
+    B_MODE,
+    B_UNSUPPORTED,
+    B_LAYER,
+    B_BAD_LAYER,
+    B_BATCH,
+    B_EXTEND_ROWS,
+    B_REAL,
+    B_SUM_LESS_ROW,
+    B_BAD_REQUEST,
+    B_BAD_SLOT,
+    B_BAD_TRACK,
+    B_BAD_LOC,
+    B_OTHER_LOC,
+    B_FREE_SLOT,
+    B_TRACK_SLOT,
+    B_ROW_SLOT,
+    B_ROW2_SLOT,
+    B_OUTSIDE_SLOT,
+    B_CONTEXT,
+    B_MAX_BATCH,
+    B_HEADS,
+    B_Q_HEADS,
+    B_CHUNK,
+    B_NS,
+    B_BAD_KIND,
+    B_BAD_VARIANT,
+    B_SIGN,
+    B_TRACK_ROW,
+    B_ROW2_TOKEN,
+    B_MAP_NEW
+};
 
 struct break_recipe {
     int32_t field, operation; /* field -1: end of the list */
@@ -154,7 +214,8 @@ int hb_recipes(struct hb_recipe_info *out, int cap) {
     return N_RECIPES;
 }
 
-/* --- the place a recipe is applied to --------------------------------------------------------------------------- */
+/* --- the place a recipe is applied to
+ * --------------------------------------------------------------------------- */
 
 struct spot {
     const struct hb_case *c;
@@ -289,7 +350,8 @@ static uint32_t choose_rows(struct spot *p, uint32_t needs) {
     return 0;
 }
 
-/* --- rows and values -------------------------------------------------------------------------------------------- */
+/* --- rows and values
+ * -------------------------------------------------------------------------------------------- */
 
 static int32_t row_of(const struct spot *p, enum at at) {
     switch (at) {
@@ -328,7 +390,9 @@ static int32_t row_of(const struct spot *p, enum at at) {
     }
 }
 
-#define ONE_OF(rng, ...) one_of(rng, (const int64_t[]){__VA_ARGS__}, (int32_t)(sizeof(int64_t[]){__VA_ARGS__} / sizeof(int64_t)))
+#define ONE_OF(rng, ...)                                                                           \
+    one_of(rng, (const int64_t[]){__VA_ARGS__},                                                    \
+           (int32_t)(sizeof(int64_t[]){__VA_ARGS__} / sizeof(int64_t)))
 
 static int64_t one_of(struct hb_rng *rng, const int64_t *values, int32_t n) {
     return values[hb_rng_below(rng, n)];
@@ -417,7 +481,8 @@ static int64_t value_of(const struct spot *p, enum base base) {
     }
 }
 
-static void add_breaks(const struct spot *p, const struct recipe *r, int32_t step, struct hb_case *c) {
+static void add_breaks(const struct spot *p, const struct recipe *r, int32_t step,
+                       struct hb_case *c) {
     for (int32_t i = 0; i < r->n_breaks; i++) {
         const struct break_recipe *b = &r->brk[i];
         struct hb_case_break *out = &c->brk[c->n_breaks++];
@@ -429,9 +494,12 @@ static void add_breaks(const struct spot *p, const struct recipe *r, int32_t ste
     }
 }
 
-/* --- application ------------------------------------------------------------------------------------------------ */
+/* --- application
+ * ------------------------------------------------------------------------------------------------
+ */
 
-static int apply_on_forward(struct hb_case *c, const struct recipe *r, struct hb_rng *rng, struct spot *p) {
+static int apply_on_forward(struct hb_case *c, const struct recipe *r, struct hb_rng *rng,
+                            struct spot *p) {
     const int32_t start = hb_rng_below(rng, c->n_steps);
     for (int32_t i = 0; i < c->n_steps; i++) {
         p->step = (start + i) % c->n_steps;
@@ -452,8 +520,8 @@ static int apply_on_forward(struct hb_case *c, const struct recipe *r, struct hb
 /* The step that a recipe appends; 0 if the history has nothing for it. */
 static int new_step(const struct spot *p, enum on_step on, struct hb_case_step *s) {
     static const int32_t kinds[] = {
-        [NEW_TAKE] = HB_STEP_TAKE, [NEW_FREE] = HB_STEP_FREE, [NEW_FREE_TWICE] = HB_STEP_FREE,
-        [NEW_COPY] = HB_STEP_COPY, [NEW_COPY_SELF] = HB_STEP_COPY, [NEW_CHILD] = HB_STEP_ENTRY,
+        [NEW_TAKE] = HB_STEP_TAKE,  [NEW_FREE] = HB_STEP_FREE,      [NEW_FREE_TWICE] = HB_STEP_FREE,
+        [NEW_COPY] = HB_STEP_COPY,  [NEW_COPY_SELF] = HB_STEP_COPY, [NEW_CHILD] = HB_STEP_ENTRY,
         [NEW_NULL] = HB_STEP_ENTRY, [NEW_BARE] = HB_STEP_ENTRY};
     hb_gen_step_init(s, kinds[on]);
     s->slot_kind = on == NEW_TAKE ? 1 : 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Strict JSON scanner: one pass, an explicit stack of open containers, one hash set for the keys of all objects. */
+ * Strict JSON scanner: one pass, an explicit stack of open containers, one hash set for the keys of
+ * all objects. */
 #include "harness/json_scan.h"
 
 #include <stdlib.h>
@@ -10,7 +11,8 @@
 
 static const double number_limit = 9007199254740992.0; /* 2^53 */
 
-/* A key of an object: 128-bit hash of (object, decoded key). Two different keys with one hash do not occur in practice. */
+/* A key of an object: 128-bit hash of (object, decoded key). Two different keys with one hash do
+ * not occur in practice. */
 struct key {
     uint64_t lo, hi;
 };
@@ -55,13 +57,19 @@ static int peek(const struct scanner *s) {
     return s->pos < s->len ? s->text[s->pos] : -1;
 }
 
+static int is_space(int c) {
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
 static void skip_space(struct scanner *s) {
-    while (s->pos < s->len && memchr(" \t\n\r", s->text[s->pos], 4)) {
+    while (is_space(peek(s))) {
         s->pos++;
     }
 }
 
-/* --- keys ------------------------------------------------------------------------------------------------------- */
+/* --- keys
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static int place_key(struct key *keys, size_t cap, struct key k) {
     size_t i = (size_t)k.lo & (cap - 1);
@@ -105,7 +113,9 @@ static int add_key(struct scanner *s, size_t at, const unsigned char *key, size_
     return 1;
 }
 
-/* --- strings ---------------------------------------------------------------------------------------------------- */
+/* --- strings
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 /* Decoded bytes of a key; other strings only count. */
 struct sink {
@@ -258,7 +268,8 @@ static int scan_string(struct scanner *s, struct sink *k) {
     }
 }
 
-/* --- numbers and words ------------------------------------------------------------------------------------------ */
+/* --- numbers and words
+ * ------------------------------------------------------------------------------------------ */
 
 static size_t skip_digits(struct scanner *s) {
     const size_t start = s->pos;
@@ -325,7 +336,9 @@ static int scan_word(struct scanner *s) {
     return fail(s, s->pos, "a value is expected", peek(s), 0x7f);
 }
 
-/* --- containers ------------------------------------------------------------------------------------------------- */
+/* --- containers
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static int open_container(struct scanner *s) {
     if (s->depth == HB_JSON_MAX_DEPTH) {
@@ -361,7 +374,8 @@ static int scan_key(struct scanner *s) {
     return 1;
 }
 
-/* One value; containers are only opened. Returns 1 if the value is complete, 2 if a container was opened, 0 on failure. */
+/* One value; containers are only opened. Returns 1 if the value is complete, 2 if a container was
+ * opened, 0 on failure. */
 static int scan_value(struct scanner *s) {
     struct sink unused;
     const int c = peek(s);
@@ -374,7 +388,8 @@ static int scan_value(struct scanner *s) {
     return c == '-' || (c >= '0' && c <= '9') ? scan_number(s) : scan_word(s);
 }
 
-/* After a complete value: closes containers, and stops before the next value or at the end of the text (depth 0). */
+/* After a complete value: closes containers, and stops before the next value or at the end of the
+ * text (depth 0). */
 static int scan_after_value(struct scanner *s) {
     while (s->depth > 0) {
         const int is_object = s->open[s->depth - 1] == '{';
@@ -394,7 +409,8 @@ static int scan_after_value(struct scanner *s) {
     return 1;
 }
 
-/* After an opened container: an empty one counts as a complete value (1), else stops before its first value (2). */
+/* After an opened container: an empty one counts as a complete value (1), else stops before its
+ * first value (2). */
 static int scan_first(struct scanner *s) {
     const int is_object = s->open[s->depth - 1] == '{';
     skip_space(s);

@@ -7,11 +7,13 @@
 
 enum { MAX_RECIPES = 256 };
 
-/* --- one field -------------------------------------------------------------------------------------------------- */
+/* --- one field
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static int64_t edge_value(const struct hb_case_field *f, int64_t now, struct hb_rng *r) {
-    static const int64_t wide[] = {0,       1,       -1,      2,         INT_MAX,   INT_MIN,
-                                   INT64_MAX, INT64_MIN, 1000000, 1LL << 32, 4096, 10, 7};
+    static const int64_t wide[] = {0,         1,       -1,        2,    INT_MAX, INT_MIN, INT64_MAX,
+                                   INT64_MIN, 1000000, 1LL << 32, 4096, 10,      7};
     const uint64_t span = (uint64_t)f->hi - (uint64_t)f->lo;
     int64_t v = now;
     switch (hb_rng_below(r, 7)) {
@@ -34,7 +36,8 @@ static int64_t edge_value(const struct hb_case_field *f, int64_t now, struct hb_
         v = wide[hb_rng_below(r, (int32_t)(sizeof wide / sizeof *wide))];
         break;
     default:
-        v = (int64_t)((uint64_t)f->lo + (span == UINT64_MAX ? hb_rng_next(r) : hb_rng_next(r) % (span + 1)));
+        v = (int64_t)((uint64_t)f->lo +
+                      (span == UINT64_MAX ? hb_rng_next(r) : hb_rng_next(r) % (span + 1)));
         break;
     }
     v = v < f->lo ? f->lo : v;
@@ -98,7 +101,9 @@ static void change_seed(struct hb_case *c, struct hb_rng *r) {
     c->config.seed = (int32_t)(uint32_t)hb_rng_next(r);
 }
 
-/* --- steps ------------------------------------------------------------------------------------------------------ */
+/* --- steps
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 /* Breaks follow their step. */
 static void shift_breaks(struct hb_case *c, int32_t from, int32_t by) {
@@ -166,7 +171,9 @@ static void swap_steps(struct hb_case *c, struct hb_rng *r) {
     *b = t;
 }
 
-/* --- rows ------------------------------------------------------------------------------------------------------- */
+/* --- rows
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static void add_row(struct hb_case *c, struct hb_rng *r) {
     struct hb_case_step *s = any_step(c, r);
@@ -207,7 +214,9 @@ static void swap_rows(struct hb_case *c, struct hb_rng *r) {
     }
 }
 
-/* --- breaks ----------------------------------------------------------------------------------------------------- */
+/* --- breaks
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static void add_break(struct hb_case *c, struct hb_rng *r) {
     if (c->n_breaks == HB_MAX_BREAKS) {
@@ -236,14 +245,16 @@ static void remove_break(struct hb_case *c, struct hb_rng *r) {
     }
 }
 
-/* --- entry points ----------------------------------------------------------------------------------------------- */
+/* --- entry points
+ * -----------------------------------------------------------------------------------------------
+ */
 
 /* Drawn uniformly; what finds most stands more than once. */
 static void (*const changes[])(struct hb_case *, struct hb_rng *) = {
-    change_config, change_config, change_config, change_step,   change_step, change_row,
-    change_row,    change_row,    change_length, change_length, change_mode, change_seed,
+    change_config, change_config, change_config, change_step,   change_step,    change_row,
+    change_row,    change_row,    change_length, change_length, change_mode,    change_seed,
     change_break,  add_step,      add_step,      remove_step,   duplicate_step, swap_steps,
-    add_row,       remove_row,    duplicate_row, swap_rows,     add_break,   add_recipe,
+    add_row,       remove_row,    duplicate_row, swap_rows,     add_break,      add_recipe,
     remove_break,  remove_break};
 
 void hb_mutate_case(struct hb_case *c, uint64_t seed) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The small seeded generator of generation and mutation (splitmix64). Tensor values never come from here (values.h). */
+ * The small seeded generator of generation and mutation (splitmix64). Tensor values never come from
+ * here (values.h). */
 #ifndef HB_HARNESS_RNG_H
 #define HB_HARNESS_RNG_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Tensor values by Philox4x32-10: key = (seed, tensor and layer), counter = (position, stream, block of four channels).
- * Also the bf16 conversions. */
+ * Tensor values by Philox4x32-10: key = (seed, tensor and layer), counter = (position, stream,
+ * block of four channels). Also the bf16 conversions. */
 #include "harness/values.h"
 
 #include <string.h>
@@ -9,7 +9,9 @@
 
 #include "backend/adapter.h"
 
-/* --- bf16 ------------------------------------------------------------------------------------------------------- */
+/* --- bf16
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static uint32_t bits_of(float x) {
     uint32_t u;
@@ -72,10 +74,11 @@ void hb_unpack(int32_t dtype, const void *src, int64_t n, float *dst) {
     }
 }
 
-/* --- shapes of values ------------------------------------------------------------------------------------------- */
+/* --- shapes of values
+ * ------------------------------------------------------------------------------------------- */
 
 enum shape_kind {
-    NORMAL,   /* b + a * sum of four uniform bytes, standardised: about N(b, a^2), |.| <= b + 3.5 a */
+    NORMAL, /* b + a * sum of four uniform bytes, standardised: about N(b, a^2), |.| <= b + 3.5 a */
     UNIFORM,  /* [a, b) */
     INTEGER,  /* a..b */
     POWER,    /* +-2^e, e in a..b */
@@ -108,8 +111,8 @@ static float round_bf16(float x) {
 }
 
 /* Random words to values; one loop per kind, so that the compiler can take several at a time. */
-static void shape_words(struct shape s, const uint32_t *w, int32_t n, int32_t channel, int64_t position,
-                        float *out) {
+static void shape_words(struct shape s, const uint32_t *w, int32_t n, int32_t channel,
+                        int64_t position, float *out) {
     const float width = s.b - s.a;
     switch (s.kind) {
     case NORMAL:
@@ -147,7 +150,8 @@ static void shape_words(struct shape s, const uint32_t *w, int32_t n, int32_t ch
     }
 }
 
-/* Time steps. With softplus 0.018..0.97, without it the same range directly (dt must not be negative). */
+/* Time steps. With softplus 0.018..0.97, without it the same range directly (dt must not be
+ * negative). */
 static struct shape dt_shape(const struct hb_case_config *g) {
     switch (g->value_class) {
     case HB_VALUES_EXACT:
@@ -163,9 +167,10 @@ static struct shape dt_shape(const struct hb_case_config *g) {
     }
 }
 
-/* Small integers. A = 0, so nothing decays and S only adds; root mean squares: convolution 3.4, S after 200 tokens 120,
- * y over 128 state columns 5000 and the sum of its absolute terms 30000, far below the 2^24 up to which fp32 is exact in
- * any order. The bf16 type rounds stored results once, as every backend must. */
+/* Small integers. A = 0, so nothing decays and S only adds; root mean squares: convolution 3.4, S
+ * after 200 tokens 120, y over 128 state columns 5000 and the sum of its absolute terms 30000, far
+ * below the 2^24 up to which fp32 is exact in any order. The bf16 type rounds stored results once,
+ * as every backend must. */
 static struct shape exact_shape(int32_t tensor) {
     switch (tensor) {
     case HB_TENSOR_A:
@@ -222,8 +227,9 @@ static struct shape shape_of(const struct hb_case_config *g, int32_t tensor) {
     }
     if (g->value_class == HB_VALUES_WIDE) {
         /* scores of attention stay where a softmax has more than one non-zero weight */
-        return tensor == HB_TENSOR_Q || tensor == HB_TENSOR_K ? (struct shape){POWER, -6.0f, 1.0f}
-                                                              : (struct shape){POWER, -10.0f, 10.0f};
+        return tensor == HB_TENSOR_Q || tensor == HB_TENSOR_K
+                   ? (struct shape){POWER, -6.0f, 1.0f}
+                   : (struct shape){POWER, -10.0f, 10.0f};
     }
     const int is_stream = tensor == HB_TENSOR_XBC || tensor == HB_TENSOR_INIT_CONV;
     if (g->value_class == HB_VALUES_CANCEL && (is_stream || tensor == HB_TENSOR_V)) {
@@ -232,7 +238,9 @@ static struct shape shape_of(const struct hb_case_config *g, int32_t tensor) {
     return (struct shape){NORMAL, 1.0f, 0.0f};
 }
 
-/* --- fill ------------------------------------------------------------------------------------------------------- */
+/* --- fill
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 /* Channels from..to-1 (from is a multiple of 4) of one key. */
 static void fill_range(const struct hb_case *c, const struct hb_value_key *key, struct shape s,
@@ -254,8 +262,10 @@ static void fill_range(const struct hb_case *c, const struct hb_value_key *key, 
     }
 }
 
-/* In class CANCEL the channels of C (the last G N of xBC) alternate by channel, so that y = sum_n S C cancels too. */
-static void cancel_c(const struct hb_case *c, const struct hb_value_key *key, int32_t n, float *out) {
+/* In class CANCEL the channels of C (the last G N of xBC) alternate by channel, so that y = sum_n S
+ * C cancels too. */
+static void cancel_c(const struct hb_case *c, const struct hb_value_key *key, int32_t n,
+                     float *out) {
     const struct hb_case_config *g = &c->config;
     const int32_t from = g->heads * g->head_dim + g->groups * g->state_size;
     const struct shape s = {CANCEL_C, 1.0f, 1.01f};
@@ -270,14 +280,16 @@ static void cancel_c(const struct hb_case *c, const struct hb_value_key *key, in
     memcpy(out + first, keep, n_keep * sizeof *keep);
 }
 
-void hb_values_fill(const struct hb_case *c, const struct hb_value_key *key, int32_t n, float *out) {
+void hb_values_fill(const struct hb_case *c, const struct hb_value_key *key, int32_t n,
+                    float *out) {
     fill_range(c, key, shape_of(&c->config, key->tensor), 0, n, out);
     if (c->config.value_class == HB_VALUES_CANCEL && key->tensor == HB_TENSOR_XBC) {
         cancel_c(c, key, n, out);
     }
 }
 
-void hb_values_unread(const struct hb_case *c, const struct hb_value_key *key, int32_t n, float *out) {
+void hb_values_unread(const struct hb_case *c, const struct hb_value_key *key, int32_t n,
+                      float *out) {
     if (c->config.unread == HB_UNREAD_RANDOM) {
         struct hb_value_key noise = *key;
         noise.tensor = HB_TENSOR_NOISE;

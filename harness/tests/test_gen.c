@@ -37,9 +37,11 @@ static int32_t step_tokens(const struct hb_case_step *s) {
     return n;
 }
 
-/* --- the rules of a legal history, written down apart from the builder ------------------------------------------ */
+/* --- the rules of a legal history, written down apart from the builder
+ * ------------------------------------------ */
 
-static void check_row(const struct hb_case *c, const struct hb_history *h, const struct hb_case_step *s, int32_t r) {
+static void check_row(const struct hb_case *c, const struct hb_history *h,
+                      const struct hb_case_step *s, int32_t r) {
     const struct hb_case_row *row = &s->row[r];
     assert_true(hb_history_is_live(h, row->request));
     const int32_t is_native_decode = s->mode == HB_MODE_DECODE || r >= s->n_rows - s->n_decode;
@@ -60,7 +62,8 @@ static void check_row(const struct hb_case *c, const struct hb_history *h, const
     }
 }
 
-static void check_step(const struct hb_case *c, const struct hb_history *h, const struct hb_case_step *s) {
+static void check_step(const struct hb_case *c, const struct hb_history *h,
+                       const struct hb_case_step *s) {
     if (s->kind == HB_STEP_TAKE) {
         assert_true(h->n_free > 0);
         if (s->from >= 0) {
@@ -75,7 +78,8 @@ static void check_step(const struct hb_case *c, const struct hb_history *h, cons
         assert_false(h->take[s->slot].is_free || h->take[s->slot2].is_free);
         assert_true(h->take[s->slot].is_known);
     } else if (s->kind == HB_STEP_FORWARD) {
-        assert_true(s->mode == HB_MODE_DECODE || s->mode == HB_MODE_IDLE || hb_mode_is_extend(s->mode));
+        assert_true(s->mode == HB_MODE_DECODE || s->mode == HB_MODE_IDLE ||
+                    hb_mode_is_extend(s->mode));
         for (int32_t r = 0; r < s->n_rows; r++) {
             check_row(c, h, s, r);
         }
@@ -115,7 +119,8 @@ static void valid_histories_are_legal(void **state) {
 static void every_case_is_normal_and_repeatable(void **state) {
     (void)state;
     for (uint64_t i = 0; i < N_CASES; i++) {
-        struct hb_gen_options o = options((int32_t)(i % HB_N_GEN_CLASSES), (int32_t)(i / 7 % HB_N_SIZES));
+        struct hb_gen_options o =
+            options((int32_t)(i % HB_N_GEN_CLASSES), (int32_t)(i / 7 % HB_N_SIZES));
         struct hb_case a;
         struct hb_case b;
         o.target = (int32_t)(i / 5 % HB_N_TARGETS);
@@ -194,7 +199,8 @@ static void valid_cases_cover_the_conditions(void **state) {
             restarts += s->kind == HB_STEP_TAKE && s->from >= 0;
             prefixes += s->prefix > 0;
             copies += s->kind == HB_STEP_COPY;
-            reused += s->kind == HB_STEP_TAKE && h.n_takes > 0 && h.free_list[0] <= h.take[h.n_takes - 1].id;
+            reused += s->kind == HB_STEP_TAKE && h.n_takes > 0 &&
+                      h.free_list[0] <= h.take[h.n_takes - 1].id;
             if (s->kind != HB_STEP_FORWARD) {
                 continue;
             }
@@ -207,7 +213,8 @@ static void valid_cases_cover_the_conditions(void **state) {
                       hb_history_position(&h, s->row[r].request) > 0;
                 tracks += s->row[r].track;
                 early_points += s->row[r].track_point > 0;
-                short_rows += hb_mode_is_extend(s->mode) && s->row[r].length < c.config.conv_width - 1;
+                short_rows +=
+                    hb_mode_is_extend(s->mode) && s->row[r].length < c.config.conv_width - 1;
                 permuted += id != r + 1;
             }
         }
@@ -217,7 +224,8 @@ static void valid_cases_cover_the_conditions(void **state) {
         assert_true(modes[used[i]] > N_CASES / 20);
     }
     assert_int_equal(modes[5] + modes[6] + modes[7] + modes[0], 0);
-    const int at_least[] = {m1, m2, restarts, prefixes, tracks, early_points, pads, short_rows, permuted, copies, reused, orders};
+    const int at_least[] = {m1,   m2,         restarts, prefixes, tracks, early_points,
+                            pads, short_rows, permuted, copies,   reused, orders};
     for (size_t i = 0; i < sizeof at_least / sizeof *at_least; i++) {
         assert_true(at_least[i] > N_CASES / 50);
     }
@@ -290,10 +298,13 @@ static void dispatch_covers_modes_and_entries(void **state) {
         }
     }
     assert_true(invalid > 100 && unsupported > 100 && wild > 100 && layers > 100);
-    assert_true(entries[0][0] > 100 && entries[0][1] > 100 && entries[1][0] > 100 && entries[1][1] > 100);
+    assert_true(entries[0][0] > 100 && entries[0][1] > 100 && entries[1][0] > 100 &&
+                entries[1][1] > 100);
 }
 
-/* --- recipes ---------------------------------------------------------------------------------------------------- */
+/* --- recipes
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static void every_rule_has_a_recipe_or_a_reason(void **state) {
     (void)state;
@@ -342,7 +353,9 @@ static void every_reachable_recipe_is_generated(void **state) {
     assert_in_range(without_break, N_CASES / 40, N_CASES / 8);
 }
 
-/* --- mutation --------------------------------------------------------------------------------------------------- */
+/* --- mutation
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static void mutants_are_normal_and_repeatable(void **state) {
     (void)state;

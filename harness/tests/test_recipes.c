@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Generation against the executor: valid cases break no rule, each recipe breaks the rule it names. */
+ * Generation against the executor: valid cases break no rule, each recipe breaks the rule it names.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +13,7 @@
 #include "harness/gen_history.h"
 #include "harness/run.h"
 
-enum { N_CASES = 150, N_APPLIED = 4, N_TRIES = 60, MAX_RECIPES = 256 };
+enum { N_CASES = 150, N_APPLIED = 4, N_TRIES = 600, MAX_RECIPES = 256 };
 
 /* Statuses only: what is predicted here is the rule, and that the backend agrees. */
 static void run(const struct hb_case *c, struct hb_run_stats *stats) {
@@ -71,7 +72,7 @@ static void each_recipe_breaks_its_rule_first(void **state) {
     const int n = hb_recipes(info, MAX_RECIPES);
     for (int k = 0; k < n; k++) {
         int applied = 0;
-        for (uint64_t i = 0; i < N_TRIES * 10 && applied < N_APPLIED && !info[k].unreachable; i++) {
+        for (uint64_t i = 0; i < N_TRIES && applied < N_APPLIED && !info[k].unreachable; i++) {
             struct hb_case c;
             if (!make(k, i, &c)) {
                 continue;
@@ -96,7 +97,7 @@ static void class_broken_breaks_something(void **state) {
     int seen[256] = {0};
     int rules = 0;
     hb_gen_options_init(&o);
-    for (uint64_t i = 0; i < 4 * N_CASES; i++) {
+    for (uint64_t i = 0; i < 4ull * N_CASES; i++) {
         struct hb_case c;
         int any = 0;
         o.gen_class = i & 3 ? HB_GEN_BROKEN : HB_GEN_SEVERAL;
