@@ -25,6 +25,7 @@ struct hb_golden_options {
     uint64_t seed;      /* of the random schedules */
     int32_t n_random;   /* random schedules per case, kernel form and activation type */
     const char *filter; /* null, or only cases whose name contains this */
+    int32_t defect;     /* planted defect to pass on to the backend, 0: none */
     /* Control of the check itself: element tamper_index of a tensor is moved by tamper_bounds times
      * the bound of one check before it is compared: in (a) and (c) the stored value (index in the
      * stored tensor), in (b) the backend's value (y: index in [token, d_inner]; states: index in

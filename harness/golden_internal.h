@@ -104,6 +104,8 @@ struct hb_golden_schedule {
     struct hb_golden_forward *forward;
     struct hb_golden_row *row;
     int32_t n_forwards, n_rows, chunk_size;
+    int32_t thread_order, block_order; /* enum hb_order, of an emulated device */
+    uint32_t order_seed;
     int32_t *order; /* [n_seq] permutation: sequence s is request order[s] and takes live slot
                        order[n_seq-1-s] */
     char name[32];

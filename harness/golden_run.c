@@ -29,10 +29,14 @@ static void set_config(struct hb_golden_run *r) {
     c->state_dtype = HB_FP32;
     c->kernel_form = r->judge.result->form;
     c->chunk_size = r->s->chunk_size;
+    c->thread_order = r->s->thread_order;
+    c->block_order = r->s->block_order;
+    c->order_seed = r->s->order_seed;
     c->n_slots = 2 * r->p->n_seq;
     c->req_pool_size = r->p->n_seq + 1;
     c->max_context = r->p->base + r->p->max_seq_len;
     c->n_kv = 2;
+    c->defect = r->judge.o->defect;
     c->max_batch = r->p->n_seq + SPARE_ROWS;
     c->max_tokens = r->p->n_tokens + SPARE_TOKENS;
 }

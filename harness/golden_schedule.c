@@ -152,6 +152,9 @@ static int32_t make_random(const struct hb_golden_problem *p, uint64_t seed,
         return HB_ERR_MEMORY;
     }
     s->chunk_size = sizes[hb_rng_below(&rng, 4)];
+    s->thread_order = hb_rng_below(&rng, HB_N_ORDERS);
+    s->block_order = hb_rng_below(&rng, HB_N_ORDERS);
+    s->order_seed = (uint32_t)hb_rng_next(&rng);
     hb_rng_shuffle(&rng, s->order, p->n_seq);
     for (int32_t done = 0; done < p->n_tokens;) {
         const int32_t first = s->n_rows;
@@ -167,7 +170,7 @@ static int32_t make_random(const struct hb_golden_problem *p, uint64_t seed,
 int32_t hb_golden_schedule_make(const struct hb_golden_problem *p, int32_t kind, uint64_t seed,
                                 struct hb_golden_schedule *s, struct hb_error *err) {
     static const char *const names[3] = {"whole", "segments", "random"};
-    struct hb_golden_schedule made = {NULL, NULL, 0, 0, p->config.chunk_size, NULL, ""};
+    struct hb_golden_schedule made = {.chunk_size = p->config.chunk_size};
     /* no forward and no row is without a token */
     made.forward = calloc((size_t)p->n_tokens + 1, sizeof *made.forward);
     made.row = calloc((size_t)p->n_tokens, sizeof *made.row);

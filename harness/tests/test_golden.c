@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "backend/batch.h"
+#include "backend/defects.h"
 #include "harness/golden.h"
 #include "harness/golden_internal.h"
 #include "harness/golden_judge.h"
@@ -426,8 +427,35 @@ static void stored_outputs_of_a_cut_dependent_case_are_kept_apart(void **state) 
     hb_golden_problem_free(&p);
 }
 
+#ifdef HB_DEFECTS
+/* Planted defects that change values are found by the golden cases alone. */
+static void planted_defects_are_found(void **state) {
+    (void)state;
+    static const int32_t defects[] = {HB_DEFECT_INIT_STATE_MASK,   HB_DEFECT_CHUNK_OFF_BY_ONE,
+                                      HB_DEFECT_CONV_SHORT_PROMPT, HB_DEFECT_TRACK_POSITION,
+                                      HB_DEFECT_GROUP_MODULO,      HB_DEFECT_MISSING_BARRIER,
+                                      HB_DEFECT_UNINIT_SHARED,     HB_DEFECT_NEIGHBOUR_SLOT};
+    for (size_t i = 0; i < sizeof defects / sizeof defects[0]; i++) {
+        struct hb_golden_options o;
+        struct tally t = {0};
+        int32_t count[3] = {-1, -1, -1};
+        hb_golden_options_init(&o, GOLDEN);
+        o.defect = defects[i];
+        assert_int_equal(
+            hb_golden_check(hb_adapter_emu(), &o, see, &t, &count[0], &count[1], &count[2], NULL),
+            HB_OK);
+        if (count[1] == 0) {
+            fail_msg("defect %d is not found", defects[i]);
+        }
+    }
+}
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+#ifdef HB_DEFECTS
+        cmocka_unit_test(planted_defects_are_found),
+#endif
         cmocka_unit_test(oracle_passes_every_built_case),
         cmocka_unit_test(emulated_backend_passes_every_built_case),
         cmocka_unit_test(segments_compare_every_stored_element),
