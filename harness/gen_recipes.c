@@ -1,218 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One recipe for each rule of backend/status.h: the breaks that, on a valid step that meets the
- * recipe's needs, make exactly this rule the first one broken. Rules that no case can reach say
- * why. */
+ * Application of recipes: finds a step that meets the needs and resolves rows and values there. */
+#include "harness/gen_recipes.h"
+
 #include <limits.h>
 #include <string.h>
 
 #include "backend/adapter.h"
-#include "harness/gen_history.h"
-
-/* Which step the breaks go to; NEW_ steps are appended. */
-enum on_step {
-    ON_CONFIG,
-    ON_FORWARD,
-    NEW_TAKE,
-    NEW_FREE,
-    NEW_FREE_TWICE,
-    NEW_COPY,
-    NEW_COPY_SELF,
-    NEW_CHILD,
-    NEW_NULL,
-    NEW_BARE
-};
-
-/* The break's row. */
-enum at {
-    AT_0,
-    AT_1,
-    AT_ROW,
-    AT_ROW2,
-    AT_PAD,
-    AT_LAST,
-    AT_TRACK,
-    AT_TRACK2,
-    AT_REQUEST,
-    AT_ANY,
-    AT_TOKEN,
-    AT_TOKEN2,
-    AT_MAP_NEW,
-    AT_MAP_NEW2,
-    AT_MAP_OLD
-};
-
-/* The break's value is one of these plus `plus`. */
-enum base {
-    B_NUMBER,
-    B_MODE,
-    B_UNSUPPORTED,
-    B_LAYER,
-    B_BAD_LAYER,
-    B_BATCH,
-    B_EXTEND_ROWS,
-    B_REAL,
-    B_SUM_LESS_ROW,
-    B_BAD_REQUEST,
-    B_BAD_SLOT,
-    B_BAD_TRACK,
-    B_BAD_LOC,
-    B_OTHER_LOC,
-    B_FREE_SLOT,
-    B_TRACK_SLOT,
-    B_ROW_SLOT,
-    B_ROW2_SLOT,
-    B_OUTSIDE_SLOT,
-    B_CONTEXT,
-    B_MAX_BATCH,
-    B_HEADS,
-    B_Q_HEADS,
-    B_CHUNK,
-    B_NS,
-    B_BAD_KIND,
-    B_BAD_VARIANT,
-    B_SIGN,
-    B_TRACK_ROW,
-    B_ROW2_TOKEN,
-    B_MAP_NEW
-};
-
-struct break_recipe {
-    int32_t field, operation; /* field -1: end of the list */
-    enum at at;
-    enum base base;
-    int32_t plus;
-};
-
-struct recipe {
-    int32_t rule;
-    enum on_step on;
-    uint32_t needs;
-    struct break_recipe brk[HB_MAX_BREAKS];
-    int32_t n_breaks;
-    const char *unreachable;
-};
-
-/* clang-format off */
-#define EXT HB_NEED_EXTEND
-#define DEC HB_NEED_DECODE
-#define TRK HB_NEED_TRACK
-#define ATT HB_NEED_ATTENTION
-#define SET(field, at, base, plus) {HB_FIELD_##field, HB_BREAK_SET, at, base, plus}
-#define ADD(field, at, base, plus) {HB_FIELD_##field, HB_BREAK_ADD, at, base, plus}
-#define LEN(field, base, plus) {HB_FIELD_##field, HB_BREAK_LENGTH, AT_0, base, plus}
-#define NONE(field, at) {HB_FIELD_##field, HB_BREAK_ABSENT, at, B_NUMBER, 0}
-#define COPY(field, at, base) {HB_FIELD_##field, HB_BREAK_COPY, at, base, 0}
-#define R0(rule, on, needs) {HB_RULE_##rule, on, needs, {{-1, 0, AT_0, B_NUMBER, 0}}, 0, NULL}
-#define R1(rule, on, needs, a) {HB_RULE_##rule, on, needs, {a}, 1, NULL}
-#define R2(rule, on, needs, a, b) {HB_RULE_##rule, on, needs, {a, b}, 2, NULL}
-#define R3(rule, on, needs, a, b, c) {HB_RULE_##rule, on, needs, {a, b, c}, 3, NULL}
-#define UNREACHABLE(rule, why) {HB_RULE_##rule, ON_FORWARD, 0, {{-1, 0, AT_0, B_NUMBER, 0}}, 0, why}
-#define PICK(...) __VA_ARGS__
-
-static const struct recipe recipes[] = {
-    R0(ENTRY_REFUSED, NEW_CHILD, HB_NEED_ROOM),
-    R0(HANDLE_NULL, NEW_NULL, HB_NEED_ROOM),
-    R1(BATCH_NULL, ON_FORWARD, 0, NONE(BATCH_POINTER, AT_0)),
-    R1(MODE_INVALID, ON_FORWARD, 0, SET(FORWARD_MODE, AT_0, B_MODE, 0)),
-    R1(MODE_UNSUPPORTED, ON_FORWARD, 0, SET(FORWARD_MODE, AT_0, B_UNSUPPORTED, 0)),
-    R0(NO_METADATA, NEW_BARE, HB_NEED_ROOM | ATT),
-    R1(LAYER_TWICE, ON_FORWARD, HB_NEED_ROW, SET(LAYER_ID, AT_0, B_LAYER, 0)),
-    R1(REQ_NULL, ON_FORWARD, HB_NEED_ROW, NONE(REQ_POOL_INDICES, AT_0)),
-    R1(SEQ_LENS_NULL, ON_FORWARD, HB_NEED_ROW, NONE(SEQ_LENS, AT_0)),
-    R1(EXTEND_LENS_NULL, ON_FORWARD, EXT, NONE(EXTEND_SEQ_LENS, AT_0)),
-    R1(PREFIX_LENS_NULL, ON_FORWARD, EXT, NONE(EXTEND_PREFIX_LENS, AT_0)),
-    R1(EXTEND_NUM_NULL, ON_FORWARD, EXT, NONE(EXTEND_NUM_TOKENS, AT_0)),
-    R1(TRACK_INDICES_NULL, ON_FORWARD, TRK, NONE(TRACK_INDICES, AT_0)),
-    R1(TRACK_LENS_NULL, ON_FORWARD, TRK | EXT, NONE(TRACK_SEQLENS, AT_0)),
-    R1(CACHE_LOC_NULL, ON_FORWARD, ATT | HB_NEED_ROW, NONE(OUT_CACHE_LOC, AT_0)),
-    R1(REQ_TO_TOKEN_NULL, ON_FORWARD, ATT | HB_NEED_ROW, NONE(REQ_TO_TOKEN, AT_0)),
-    R1(IO_NULL, ON_FORWARD, HB_NEED_ROW, NONE(IO_POINTER, AT_ANY)),
-    R1(BATCH_NEGATIVE, ON_FORWARD, 0, SET(BATCH_SIZE, AT_0, B_NUMBER, -1)),
-    R1(TOKENS_NEGATIVE, ON_FORWARD, 0, SET(N_TOKENS, AT_0, B_NUMBER, -1)),
-    R1(N_EXTEND_ROWS, ON_FORWARD, EXT, SET(N_EXTEND, AT_0, B_BATCH, 1)),
-    R1(REQ_LENGTH, ON_FORWARD, HB_NEED_ROW, LEN(REQ_POOL_INDICES, B_BATCH, 1)),
-    R1(SEQ_LENS_LENGTH, ON_FORWARD, HB_NEED_ROW, LEN(SEQ_LENS, B_BATCH, 1)),
-    R1(EXTEND_LENS_LENGTH, ON_FORWARD, EXT, LEN(EXTEND_SEQ_LENS, B_EXTEND_ROWS, 1)),
-    R1(EXTEND_CPU_LENGTH, ON_FORWARD, EXT | HB_NEED_LENS_CPU, LEN(EXTEND_SEQ_LENS_CPU, B_EXTEND_ROWS, 1)),
-    R1(EXTEND_CPU_VALUE, ON_FORWARD, EXT | HB_NEED_LENS_CPU, ADD(EXTEND_SEQ_LENS_CPU, AT_ROW, B_SIGN, 0)),
-    R1(PREFIX_LENS_LENGTH, ON_FORWARD, EXT, LEN(EXTEND_PREFIX_LENS, B_EXTEND_ROWS, 1)),
-    R1(START_LOC_LENGTH, ON_FORWARD, EXT | HB_NEED_START_LOC, LEN(EXTEND_START_LOC, B_EXTEND_ROWS, 1)),
-    R1(START_LOC_VALUE, ON_FORWARD, EXT | HB_NEED_START_LOC, ADD(EXTEND_START_LOC, AT_ROW, B_SIGN, 0)),
-    R1(EXTEND_NUM_VALUE, ON_FORWARD, EXT, ADD(EXTEND_NUM_TOKENS, AT_0, B_SIGN, 0)),
-    R1(TOKENS_SHORT, ON_FORWARD, HB_NEED_ROW, SET(N_TOKENS, AT_0, B_REAL, -1)),
-    R1(TRACK_MASK_LENGTH, ON_FORWARD, HB_NEED_MASK | HB_NEED_ROW, LEN(TRACK_MASK, B_BATCH, 1)),
-    R1(TRACK_INDICES_LENGTH, ON_FORWARD, TRK, LEN(TRACK_INDICES, B_BATCH, 1)),
-    R1(TRACK_LENS_LENGTH, ON_FORWARD, TRK | EXT, LEN(TRACK_SEQLENS, B_BATCH, 1)),
-    R1(CACHE_LOC_LENGTH, ON_FORWARD, ATT | HB_NEED_ROW, LEN(OUT_CACHE_LOC, B_NUMBER, 4096)),
-    R1(REQ_TO_TOKEN_ROWS, ON_FORWARD, ATT | HB_NEED_ROW, ADD(REQ_TO_TOKEN_ROWS, AT_0, B_NUMBER, -1)),
-    R1(REQ_TO_TOKEN_COLS, ON_FORWARD, ATT | HB_NEED_ROW, ADD(REQ_TO_TOKEN_COLS, AT_0, B_NUMBER, -1)),
-    R1(IO_BYTES, ON_FORWARD, HB_NEED_ROW, ADD(IO_BYTES, AT_ANY, B_NUMBER, -1)),
-    /* the added rows are padding: request 0 */
-    R3(BATCH_CAPACITY, ON_FORWARD, HB_NEED_ORIGINAL | DEC | HB_NEED_NO_TRACK | HB_NEED_NO_MASK,
-       PICK(SET(BATCH_SIZE, AT_0, B_MAX_BATCH, 1)), PICK(LEN(REQ_POOL_INDICES, B_MAX_BATCH, 1)), PICK(LEN(SEQ_LENS, B_MAX_BATCH, 1))),
-    R2(TOKENS_CAPACITY, ON_FORWARD, HB_NEED_ROW, PICK(SET(N_TOKENS, AT_0, B_NUMBER, 4096)), PICK(LEN(OUT_CACHE_LOC, B_NUMBER, 4096))),
-    R1(ORIGINAL_RANGE, ON_FORWARD, DEC | HB_NEED_ORIGINAL | HB_NEED_NO_TRACK, SET(ORIGINAL_BATCH_SIZE, AT_0, B_NUMBER, -1)),
-    R1(REQ_RANGE, ON_FORWARD, HB_NEED_ROW, SET(REQ_POOL_INDICES, AT_ROW, B_BAD_REQUEST, 0)),
-    R1(REQ_PADDING, ON_FORWARD, HB_NEED_PADDING, SET(REQ_POOL_INDICES, AT_PAD, B_NUMBER, 1)),
-    R1(SLOT_RANGE, ON_FORWARD, HB_NEED_ROW, SET(TABLE, AT_REQUEST, B_BAD_SLOT, 0)),
-    R1(SEQ_LEN_RANGE, ON_FORWARD, DEC, SET(SEQ_LENS, AT_ROW, B_NUMBER, 0)),
-    /* the sum must still agree */
-    R2(EXTEND_LEN_RANGE, ON_FORWARD, EXT | HB_NEED_NO_EXTRAS | HB_NEED_LONG_ROW | HB_NEED_NO_TRACK,
-       PICK(SET(EXTEND_SEQ_LENS, AT_ROW, B_NUMBER, 0)), PICK(SET(EXTEND_NUM_TOKENS, AT_0, B_SUM_LESS_ROW, 0))),
-    R1(PREFIX_RANGE, ON_FORWARD, EXT, SET(EXTEND_PREFIX_LENS, AT_ROW, B_NUMBER, -1)),
-    R1(PREFIX_SUM, ON_FORWARD, EXT, ADD(SEQ_LENS, AT_ROW, B_SIGN, 0)),
-    R1(TRACK_MASK_PADDING, ON_FORWARD, TRK | HB_NEED_PADDING, SET(TRACK_MASK, AT_PAD, B_NUMBER, 1)),
-    R1(TRACK_MASK_DECODE, ON_FORWARD, HB_NEED_M2 | TRK | EXT, SET(TRACK_MASK, AT_LAST, B_NUMBER, 1)),
-    R1(TRACK_SLOT_RANGE, ON_FORWARD, TRK, SET(TRACK_INDICES, AT_TRACK, B_BAD_TRACK, 0)),
-    R1(TRACK_LEN_SHORT, ON_FORWARD, TRK | EXT, SET(TRACK_SEQLENS, AT_TRACK, B_NUMBER, 0)),
-    R1(TRACK_LEN_LONG, ON_FORWARD, TRK | EXT, ADD(TRACK_SEQLENS, AT_TRACK, B_NUMBER, 1000)),
-    R1(CACHE_LOC_RANGE, ON_FORWARD, ATT | HB_NEED_ROW, SET(OUT_CACHE_LOC, AT_TOKEN, B_BAD_LOC, 0)),
-    R1(CONTEXT_RANGE, ON_FORWARD, DEC | ATT, SET(SEQ_LENS, AT_ROW, B_CONTEXT, 1)),
-    R1(REQ_TO_TOKEN_NEW, ON_FORWARD, ATT | HB_NEED_ROW, SET(REQ_TO_TOKEN, AT_MAP_NEW, B_NUMBER, 0)),
-    R1(REQ_TO_TOKEN_PREFIX, ON_FORWARD, ATT | HB_NEED_PREFIX, SET(REQ_TO_TOKEN, AT_MAP_OLD, B_BAD_LOC, 0)),
-    R1(LAYER_RANGE, ON_FORWARD, HB_NEED_ROW, SET(LAYER_ID, AT_0, B_BAD_LAYER, 0)),
-    R1(SLOT_FREED, ON_FORWARD, HB_NEED_ROW | HB_NEED_FREE_SLOT, SET(TABLE, AT_REQUEST, B_FREE_SLOT, 0)),
-    R1(TRACK_SLOT_FREED, ON_FORWARD, TRK | HB_NEED_FREE_SLOT, SET(TRACK_INDICES, AT_TRACK, B_FREE_SLOT, 0)),
-    R1(SLOT_DUPLICATE, ON_FORWARD, HB_NEED_TWO_ROWS, SET(TABLE, AT_REQUEST, B_ROW2_SLOT, 0)),
-    R1(TRACK_DUPLICATE, ON_FORWARD, HB_NEED_TWO_TRACKS, COPY(TRACK_INDICES, AT_TRACK2, B_TRACK_ROW)),
-    /* the table must agree with the doubled location */
-    R2(CACHE_LOC_DUPLICATE, ON_FORWARD, ATT | HB_NEED_TWO_ROWS,
-       PICK(COPY(OUT_CACHE_LOC, AT_TOKEN, B_ROW2_TOKEN)), PICK(COPY(REQ_TO_TOKEN, AT_MAP_NEW, B_MAP_NEW))),
-    R1(SLOT_NOT_LIVE, ON_FORWARD, HB_NEED_ROW | HB_NEED_TRACK_SLOT, SET(TABLE, AT_REQUEST, B_TRACK_SLOT, 0)),
-    R1(TRACK_ALIAS_ROW, ON_FORWARD, TRK, SET(TRACK_INDICES, AT_TRACK, B_ROW_SLOT, 0)),
-    R1(TRACK_ALIAS_SLOT, ON_FORWARD, TRK | HB_NEED_OUTSIDER, SET(TRACK_INDICES, AT_TRACK, B_OUTSIDE_SLOT, 0)),
-    R1(TAKE_NEGATIVE, NEW_TAKE, HB_NEED_ROOM, SET(SLOT_COUNT, AT_0, B_NUMBER, -1)),
-    R1(TAKE_EXHAUSTED, NEW_TAKE, HB_NEED_ROOM, SET(SLOT_COUNT, AT_0, B_NS, 1)),
-    R1(TAKE_KIND, NEW_TAKE, HB_NEED_ROOM, SET(SLOT_KIND, AT_0, B_BAD_KIND, 0)),
-    R1(OP_SLOT_RANGE, NEW_FREE, HB_NEED_ROOM, SET(SLOT_ID, AT_0, B_BAD_SLOT, 0)),
-    R0(OP_SLOT_FREED, NEW_FREE_TWICE, HB_NEED_ROOM),
-    UNREACHABLE(OP_SLOT_DUPLICATE, "a FREE step names one slot"),
-    R0(COPY_ALIAS, NEW_COPY_SELF, HB_NEED_ROOM),
-    UNREACHABLE(TABLE_RANGE, "the executor writes only entries of requests that exist"),
-    UNREACHABLE(BUFFER_RANGE, "the executor stays inside the buffers it allocated"),
-    R1(CFG_LAYERS, ON_CONFIG, 0, SET(CFG_N_LAYERS, AT_0, B_BAD_KIND, 0)),
-    R1(CFG_DIM, ON_CONFIG, HB_NEED_MAMBA, SET(CFG_HEADS, AT_0, B_NUMBER, 0)),
-    R1(CFG_GROUPS, ON_CONFIG, HB_NEED_MAMBA, SET(CFG_GROUPS, AT_0, B_HEADS, 1)),
-    R1(CFG_CHUNK, ON_CONFIG, HB_NEED_MAMBA, SET(CFG_CHUNK_SIZE, AT_0, B_CHUNK, 1)),
-    R1(CFG_WINDOW, ON_CONFIG, HB_NEED_MAMBA, SET(CFG_CHUNK_SIZE, AT_0, B_NUMBER, 1)),
-    R1(CFG_PAGE, ON_CONFIG, HB_NEED_MAMBA, SET(CFG_PAGE_SIZE, AT_0, B_CHUNK, 1)),
-    R1(CFG_KV_HEADS, ON_CONFIG, ATT, SET(CFG_KV_HEADS, AT_0, B_Q_HEADS, 1)),
-    R1(CFG_CONV_WIDTH, ON_CONFIG, HB_NEED_MAMBA | HB_NEED_CHUNK_8, SET(CFG_CONV_WIDTH, AT_0, B_NUMBER, 5)),
-    R1(CFG_VARIANT, ON_CONFIG, HB_NEED_MAMBA, SET(CFG_VARIANT, AT_ANY, B_BAD_VARIANT, 0)),
-    R1(CFG_DTYPE, ON_CONFIG, HB_NEED_MAMBA, SET(CFG_DTYPE, AT_ANY, B_BAD_VARIANT, 0)),
-    R1(CFG_DT_LIMIT, ON_CONFIG, HB_NEED_MAMBA | HB_NEED_CLAMP, SET(CFG_DT_LO, AT_0, B_NUMBER, 1000)),
-};
-/* clang-format on */
-enum { N_RECIPES = sizeof recipes / sizeof recipes[0] };
-
-int hb_recipes(struct hb_recipe_info *out, int cap) {
-    for (int i = 0; i < N_RECIPES && i < cap; i++) {
-        out[i].rule = recipes[i].rule;
-        out[i].needs = recipes[i].needs;
-        out[i].unreachable = recipes[i].unreachable;
-    }
-    return N_RECIPES;
-}
 
 /* --- the place a recipe is applied to
  * --------------------------------------------------------------------------- */
@@ -481,10 +274,10 @@ static int64_t value_of(const struct spot *p, enum base base) {
     }
 }
 
-static void add_breaks(const struct spot *p, const struct recipe *r, int32_t step,
+static void add_breaks(const struct spot *p, const struct hb_recipe *r, int32_t step,
                        struct hb_case *c) {
     for (int32_t i = 0; i < r->n_breaks; i++) {
-        const struct break_recipe *b = &r->brk[i];
+        const struct hb_break_recipe *b = &r->brk[i];
         struct hb_case_break *out = &c->brk[c->n_breaks++];
         out->step = step;
         out->field = b->field;
@@ -498,7 +291,7 @@ static void add_breaks(const struct spot *p, const struct recipe *r, int32_t ste
  * ------------------------------------------------------------------------------------------------
  */
 
-static int apply_on_forward(struct hb_case *c, const struct recipe *r, struct hb_rng *rng,
+static int apply_on_forward(struct hb_case *c, const struct hb_recipe *r, struct hb_rng *rng,
                             struct spot *p) {
     const int32_t start = hb_rng_below(rng, c->n_steps);
     for (int32_t i = 0; i < c->n_steps; i++) {
@@ -562,11 +355,14 @@ static int free_once(struct hb_case *c, struct spot *p) {
 }
 
 int hb_recipe_apply(struct hb_case *c, int index, struct hb_rng *rng) {
-    if (index < 0 || index >= N_RECIPES || recipes[index].unreachable ||
-        c->n_breaks + recipes[index].n_breaks > HB_MAX_BREAKS) {
+    const struct hb_recipe *table;
+    if (index < 0 || index >= hb_recipe_table(&table)) {
         return 0;
     }
-    const struct recipe *r = &recipes[index];
+    const struct hb_recipe *r = &table[index];
+    if (r->unreachable || c->n_breaks + r->n_breaks > HB_MAX_BREAKS) {
+        return 0;
+    }
     struct spot p;
     memset(&p, 0, sizeof p);
     p.c = c;

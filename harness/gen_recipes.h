@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A recipe: what breaks one rule, in terms of the step it is applied to. The table is in
+ * gen_recipe_table.c, the application in gen_recipes.c. */
+#ifndef HB_HARNESS_GEN_RECIPES_H
+#define HB_HARNESS_GEN_RECIPES_H
+
+#include "harness/gen_history.h"
+
+/* Which step the breaks go to; NEW_ steps are appended. */
+enum on_step {
+    ON_CONFIG,
+    ON_FORWARD,
+    NEW_TAKE,
+    NEW_FREE,
+    NEW_FREE_TWICE,
+    NEW_COPY,
+    NEW_COPY_SELF,
+    NEW_CHILD,
+    NEW_NULL,
+    NEW_BARE
+};
+
+/* The break's row. */
+enum at {
+    AT_0,
+    AT_1,
+    AT_ROW,
+    AT_ROW2,
+    AT_PAD,
+    AT_LAST,
+    AT_TRACK,
+    AT_TRACK2,
+    AT_REQUEST,
+    AT_ANY,
+    AT_TOKEN,
+    AT_TOKEN2,
+    AT_MAP_NEW,
+    AT_MAP_NEW2,
+    AT_MAP_OLD
+};
+
+/* The break's value is one of these plus `plus`. */
+enum base {
+    B_NUMBER,
+    B_MODE,
+    B_UNSUPPORTED,
+    B_LAYER,
+    B_BAD_LAYER,
+    B_BATCH,
+    B_EXTEND_ROWS,
+    B_REAL,
+    B_SUM_LESS_ROW,
+    B_BAD_REQUEST,
+    B_BAD_SLOT,
+    B_BAD_TRACK,
+    B_BAD_LOC,
+    B_OTHER_LOC,
+    B_FREE_SLOT,
+    B_TRACK_SLOT,
+    B_ROW_SLOT,
+    B_ROW2_SLOT,
+    B_OUTSIDE_SLOT,
+    B_CONTEXT,
+    B_MAX_BATCH,
+    B_HEADS,
+    B_Q_HEADS,
+    B_CHUNK,
+    B_NS,
+    B_BAD_KIND,
+    B_BAD_VARIANT,
+    B_SIGN,
+    B_TRACK_ROW,
+    B_ROW2_TOKEN,
+    B_MAP_NEW
+};
+
+struct hb_break_recipe {
+    int32_t field, operation; /* field -1: end of the list */
+    enum at at;
+    enum base base;
+    int32_t plus;
+};
+
+struct hb_recipe {
+    int32_t rule;
+    enum on_step on;
+    uint32_t needs;
+    struct hb_break_recipe brk[HB_MAX_BREAKS];
+    int32_t n_breaks;
+    const char *unreachable;
+};
+
+/* All recipes; returns their number. */
+int hb_recipe_table(const struct hb_recipe **out);
+
+#endif
