@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Attention of one query token in float64, two-pass softmax (ops-attention.md 3), with the bound of tolerance.md 3.5.
- * Nothing is allocated: logits beyond a fixed number are computed again in each pass. */
+ * Attention of one query token in float64, two-pass softmax (ops-attention.md 3), with the bound of
+ * tolerance.md 3.5. Nothing is allocated: logits beyond a fixed number are computed again in each
+ * pass. */
 #include "harness/oracle/ref_internal.h"
 
 enum { KEPT = 256 };
 
-/* A pair per key: (logit, |scale| sum |q||k|) before the maximum is known, (e^(l-m), that times rho) afterwards. */
+/* A pair per key: (logit, |scale| sum |q||k|) before the maximum is known, (e^(l-m), that times
+ * rho) afterwards. */
 struct pair {
     double first, second;
 };
@@ -27,8 +29,7 @@ struct head {
     struct pair kept[KEPT];
 };
 
-static struct pair compute_logit(const struct head *a, int32_t j)
-{
+static struct pair compute_logit(const struct head *a, int32_t j) {
     const float *key = a->keys + j * a->stride;
     double dot = 0.0, abs = 0.0;
     for (int32_t i = 0; i < a->dim; i++) {
@@ -40,24 +41,23 @@ static struct pair compute_logit(const struct head *a, int32_t j)
     return l;
 }
 
-static struct pair weigh(const struct head *a, struct pair l)
-{
+static struct pair weigh(const struct head *a, struct pair l) {
     const double u = HB_REF_U32;
     const double dl = a->rates->per_abs * l.second + 2.0 * u * fabs(l.first) + HB_REF_TINY;
     const double e = exp(l.first - a->top);
-    const double rho = expm1(dl + 2.0 * u * fabs(l.first - a->top) + 2.0 * u * fabs(a->top)) + a->rates->e_exp;
+    const double rho =
+        expm1(dl + 2.0 * u * fabs(l.first - a->top) + 2.0 * u * fabs(a->top)) + a->rates->e_exp;
     const struct pair w = {e, e * rho};
     return w;
 }
 
-static struct pair weight_of(const struct head *a, int32_t j)
-{
+static struct pair weight_of(const struct head *a, int32_t j) {
     return j < KEPT ? a->kept[j] : weigh(a, compute_logit(a, j));
 }
 
-/* The maximum is only a reference point: it cancels, so a NaN may be passed over here and still reaches the sums. */
-static void prepare(struct head *a)
-{
+/* The maximum is only a reference point: it cancels, so a NaN may be passed over here and still
+ * reaches the sums. */
+static void prepare(struct head *a) {
     a->top = -(double)INFINITY;
     a->in_range = 1;
     for (int32_t j = 0; j < a->n_ctx; j++) {
@@ -81,22 +81,21 @@ static void prepare(struct head *a)
     a->sum_rho /= a->sum;
 }
 
-static struct rates rates_of(const struct hb_profile *p, int32_t n_ctx, int32_t dim)
-{
+static struct rates rates_of(const struct hb_profile *p, int32_t n_ctx, int32_t dim) {
     const int32_t block = p->attn_block > 0 && p->attn_block < n_ctx ? p->attn_block : n_ctx;
     const double n_blocks = ceil((double)n_ctx / block);
     struct rates k;
     k.per_abs = hb_ref_gam(dim + 2.0, p->u_acc) + 2.0 * p->k_in * p->u_op * (1.0 + p->u_op);
     k.e_exp = p->e_exp;
-    k.c = hb_ref_gam(2.0 * n_blocks + n_ctx / n_blocks + 8.0, hb_ref_max(p->u_acc, HB_REF_U32)) + n_blocks * p->e_exp;
+    k.c = hb_ref_gam(2.0 * n_blocks + n_ctx / n_blocks + 8.0, hb_ref_max(p->u_acc, HB_REF_U32)) +
+          n_blocks * p->e_exp;
     k.per_v = p->u_op * (1.0 + p->k_in) + k.c;
     k.u_io = p->u_io;
     k.io_floor = p->io_floor;
     return k;
 }
 
-static void weigh_values(const struct head *a, double *out, double *mag)
-{
+static void weigh_values(const struct head *a, double *out, double *mag) {
     for (int32_t i = 0; i < a->dim; i++) {
         out[i] = 0.0;
         mag[i] = 0.0;
@@ -112,10 +111,9 @@ static void weigh_values(const struct head *a, double *out, double *mag)
     }
 }
 
-/* First term of 3.5 into bound [D]: sum of w rho |v - o|, with what a weight or a product loses when it underflows. In
- * an ill-conditioned row the result is still an average of values. */
-static void bound_spread(const struct head *a, const double *out, double *bound)
-{
+/* First term of 3.5 into bound [D]: sum of w rho |v - o|, with what a weight or a product loses
+ * when it underflows. In an ill-conditioned row the result is still an average of values. */
+static void bound_spread(const struct head *a, const double *out, double *bound) {
     const int ill = !(a->sum_rho <= 0.5);
     for (int32_t i = 0; i < a->dim; i++) {
         bound[i] = 0.0;
@@ -131,8 +129,7 @@ static void bound_spread(const struct head *a, const double *out, double *bound)
     }
 }
 
-static void finish_head(const struct head *a, const double *out, double *bound, double *mag)
-{
+static void finish_head(const struct head *a, const double *out, double *bound, double *mag) {
     const struct rates *k = a->rates;
     for (int32_t i = 0; i < a->dim; i++) {
         const double e = bound[i] + k->per_v * mag[i] + k->c * fabs(out[i]);
@@ -144,9 +141,9 @@ static void finish_head(const struct head *a, const double *out, double *bound, 
     }
 }
 
-void hb_ref_attention(const struct hb_config *config, const struct hb_profile *profile, int32_t n_ctx, const float *q,
-                      const float *keys, const float *values, double *out, double *bound, double *mag)
-{
+void hb_ref_attention(const struct hb_config *config, const struct hb_profile *profile,
+                      int32_t n_ctx, const float *q, const float *keys, const float *values,
+                      double *out, double *bound, double *mag) {
     const int32_t dim = config->attn_dim;
     const int64_t total = (int64_t)config->n_q_heads * dim;
     if (n_ctx <= 0) { /* empty valid set: exactly zero */

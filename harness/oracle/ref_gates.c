@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Constants of the bounds, step size and decay (ops-mamba2.md 2.1, tolerance.md 3.1), and the causal convolution
- * (ops-mamba2.md 1.1, tolerance.md 3.6 and 3.7). */
+ * Constants of the bounds, step size and decay (ops-mamba2.md 2.1, tolerance.md 3.1), and the
+ * causal convolution (ops-mamba2.md 1.1, tolerance.md 3.6 and 3.7). */
 #include "harness/oracle/ref_internal.h"
 
-/* Cumulative sums over a chunk that holds len tokens (adding zeros rounds nothing). In sequence, s_i = s_(i-1) + th_i, an
- * exponent s_i - s_j carries only the roundings of the steps between j and i, each at most u |s|: charged as step_q W_t
- * per token of decay. Otherwise both sums carry all of theirs, 3.2: depth of the tree, or len in any order. */
-static void set_sum_rates(struct hb_ref_rates *k, int32_t kind, int32_t chunk, int32_t len)
-{
+/* Cumulative sums over a chunk that holds len tokens (adding zeros rounds nothing). In sequence,
+ * s_i = s_(i-1) + th_i, an exponent s_i - s_j carries only the roundings of the steps between j and
+ * i, each at most u |s|: charged as step_q W_t per token of decay. Otherwise both sums carry all of
+ * theirs, 3.2: depth of the tree, or len in any order. */
+static void set_sum_rates(struct hb_ref_rates *k, int32_t kind, int32_t chunk, int32_t len) {
     if (kind == HB_CS_SEQUENTIAL) {
         k->step_q = HB_REF_U32 * (1.0 + hb_ref_gam(len, HB_REF_U32));
         return;
@@ -20,8 +20,8 @@ static void set_sum_rates(struct hb_ref_rates *k, int32_t kind, int32_t chunk, i
     k->gq = hb_ref_gam(kind == HB_CS_TREE ? tree : len, HB_REF_U32);
 }
 
-struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config, const struct hb_profile *profile, int32_t n_tokens)
-{
+struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config,
+                                    const struct hb_profile *profile, int32_t n_tokens) {
     const int32_t chunk = n_tokens < config->chunk_size ? n_tokens : config->chunk_size;
     struct hb_ref_rates k = {0};
     k.u_io = profile->u_io;
@@ -44,10 +44,10 @@ struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config, const struct
     return k;
 }
 
-/* 3.2 with the tokens counted: on its way to the output a term meets the other terms of its own chunk and those of the
- * chunk of the output, at most 2Q tokens and never more than the t+1 tokens that the call has had. */
-double hb_ref_ky(const struct hb_config *config, const struct hb_ref_rates *rates, int64_t t)
-{
+/* 3.2 with the tokens counted: on its way to the output a term meets the other terms of its own
+ * chunk and those of the chunk of the output, at most 2Q tokens and never more than the t+1 tokens
+ * that the call has had. */
+double hb_ref_ky(const struct hb_config *config, const struct hb_ref_rates *rates, int64_t t) {
     const double n = config->state_size;
     if (!rates->chunked) {
         return hb_ref_gam(n + 2.0, rates->u_acc);
@@ -58,8 +58,7 @@ double hb_ref_ky(const struct hb_config *config, const struct hb_ref_rates *rate
 }
 
 /* Comparisons are written so that a NaN stays. */
-static double clamp_step(const struct hb_ref_gate *gate, double sp)
-{
+static double clamp_step(const struct hb_ref_gate *gate, double sp) {
     double dt = sp;
     if (gate->clamp != HB_DT_CLAMP_NONE && dt < gate->lo) {
         dt = gate->lo;
@@ -70,8 +69,8 @@ static double clamp_step(const struct hb_ref_gate *gate, double sp)
     return dt;
 }
 
-struct hb_ref_step hb_ref_step_of(const struct hb_ref_gate *gate, const struct hb_ref_rates *rates, double raw)
-{
+struct hb_ref_step hb_ref_step_of(const struct hb_ref_gate *gate, const struct hb_ref_rates *rates,
+                                  double raw) {
     const double u = HB_REF_U32;
     const double a = raw + (gate->bias ? (double)*gate->bias : 0.0);
     const double da = gate->bias ? u * fabs(a) + HB_REF_TINY : 0.0;
@@ -93,8 +92,7 @@ struct hb_ref_step hb_ref_step_of(const struct hb_ref_gate *gate, const struct h
 }
 
 void hb_ref_conv_token(const struct hb_config *config, const struct hb_ref_rates *rates,
-                       const double *const rows[HB_MAX_CONV_WIDTH], const struct hb_ref_box *box)
-{
+                       const double *const rows[HB_MAX_CONV_WIDTH], const struct hb_ref_box *box) {
     const struct hb_ref_dims d = hb_ref_dims_of(config);
     const int64_t n = d.dim;
     const double gam = hb_ref_gam(d.conv_width + 1.0, HB_REF_U32);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Shared by the files of the oracle only: sizes, constants of the error bounds, and the stages of the Mamba2 mixer.
- * Letters as in backend/caps.h; the names of the error terms are those of tolerance.md 3. */
+ * Shared by the files of the oracle only: sizes, constants of the error bounds, and the stages of
+ * the Mamba2 mixer. Letters as in backend/caps.h; the names of the error terms are those of
+ * tolerance.md 3. */
 #ifndef HB_HARNESS_ORACLE_REF_INTERNAL_H
 #define HB_HARNESS_ORACLE_REF_INTERNAL_H
 
@@ -12,7 +13,8 @@
 
 #define HB_REF_U32 0x1p-24   /* u: unit roundoff of fp32 */
 #define HB_REF_TINY 0x1p-126 /* smallest normal fp32: what a flush to zero may lose */
-/* Magnitudes below this are not told apart from zero: the bound is then an absolute one and never vacuous. */
+/* Magnitudes below this are not told apart from zero: the bound is then an absolute one and never
+ * vacuous. */
 #define HB_REF_NOTHING 0x1p-64
 
 struct hb_ref_dims {
@@ -24,13 +26,14 @@ struct hb_ref_dims {
 /* The profile and the state format, turned into the constants that the formulas use. */
 struct hb_ref_rates {
     double u_io, io_floor, e_exp, sp_abs, sp_rel;
-    double u_st;   /* rounding of the stored temporal state */
-    double ky;     /* rounding of the sums behind one output of the token at hand */
-    double kop;    /* of the operands of these sums */
+    double u_st; /* rounding of the stored temporal state */
+    double ky;   /* rounding of the sums behind one output of the token at hand */
+    double kop;  /* of the operands of these sums */
     double u_acc;
     int32_t chunked;
     double kstate; /* chunk form: rounding of the sum behind the state handed on, else 0 */
-    double gq;     /* rounding of a cumulative sum relative to the sum of |terms|; 0 for the recurrence */
+    double
+        gq; /* rounding of a cumulative sum relative to the sum of |terms|; 0 for the recurrence */
     double step_q; /* sequential sums: rounding of one step relative to the sum so far; else 0 */
     int32_t norm_roundings;
 };
@@ -48,50 +51,46 @@ struct hb_ref_box {
     double *y;       /* [d_inner] output of the recurrence */
     double *dy, *my; /* [d_inner] its bound and magnitude */
     double *z;       /* [d_inner] gate input */
+    double *dt;      /* [H] raw step */
     double *gate;    /* [d_inner] silu(z) */
     double *dgate;   /* [d_inner] its bound */
     double *sink;    /* [2, d_inner] bound and magnitude nobody asked for */
 };
 
-static inline struct hb_ref_box *hb_ref_box_of(struct hb_ref_state *state)
-{
-    return (struct hb_ref_box *)(void *)state;
+static inline struct hb_ref_box *hb_ref_box_of(struct hb_ref_state *state) {
+    return (struct hb_ref_box *)state;
 }
 
 /* gam(n, v) = n v / (1 - n v), Higham 2002 section 3.1. */
-static inline double hb_ref_gam(double n, double v)
-{
+static inline double hb_ref_gam(double n, double v) {
     const double nv = n * v;
     return nv < 1.0 ? nv / (1.0 - nv) : (double)INFINITY;
 }
 
-static inline int hb_ref_is_finite(double x)
-{
+static inline int hb_ref_is_finite(double x) {
     return fabs(x) <= DBL_MAX;
 }
 
 /* fmax without the library call; a NaN in a is passed over. */
-static inline double hb_ref_max(double a, double b)
-{
+static inline double hb_ref_max(double a, double b) {
     return a > b ? a : b;
 }
 
 /* Bound of a computed value that is then stored with unit roundoff u and underflow error eta. */
-static inline double hb_ref_rounded(double value, double bound, double u, double eta)
-{
+static inline double hb_ref_rounded(double value, double bound, double u, double eta) {
     return bound + u * (fabs(value) + bound) + eta;
 }
 
-/* silu of an exact or inexact argument. At -inf the value is NaN as in the formula: such a call is not judged. */
+/* silu of an exact or inexact argument. At -inf the value is NaN as in the formula: such a call is
+ * not judged. */
 struct hb_ref_silu {
     double value;
     double error; /* of an fp32 evaluation on an argument that is off by at most da */
 };
 
-/* Bound of |silu'| on [a-da, a+da]: the value at a plus half of da, since |silu''| <= 1/2; (1-t) e^t at the right end t
- * of an interval of negative numbers; 1.1 everywhere (3.6). */
-static inline double hb_ref_silu_slope(double a, double da, double sigmoid, double rest)
-{
+/* Bound of |silu'| on [a-da, a+da]: the value at a plus half of da, since |silu''| <= 1/2; (1-t)
+ * e^t at the right end t of an interval of negative numbers; 1.1 everywhere (3.6). */
+static inline double hb_ref_silu_slope(double a, double da, double sigmoid, double rest) {
     const double at_a = fabs(sigmoid * (1.0 + a * rest));
     const double t = a + da;
     double slope = at_a + 0.5 * da;
@@ -102,10 +101,10 @@ static inline double hb_ref_silu_slope(double a, double da, double sigmoid, doub
     return slope < 1.1 ? slope : 1.1;
 }
 
-/* a/(1+e^-a): an error of e^-a enters with the weight 1 - sigmoid(a), then come a sum, a quotient or product and its
- * rounding (3u, 3.6). Where e^-a overflows or the sigmoid is below the normal range the result may be zero. */
-static inline struct hb_ref_silu hb_ref_silu(double a, double da, double e_exp)
-{
+/* a/(1+e^-a): an error of e^-a enters with the weight 1 - sigmoid(a), then come a sum, a quotient
+ * or product and its rounding (3u, 3.6). Where e^-a overflows or the sigmoid is below the normal
+ * range the result may be zero. */
+static inline struct hb_ref_silu hb_ref_silu(double a, double da, double e_exp) {
     const double u = HB_REF_U32;
     const double e = exp(-a);
     const double sigmoid = 1.0 / (1.0 + e);
@@ -114,13 +113,15 @@ static inline struct hb_ref_silu hb_ref_silu(double a, double da, double e_exp)
     s.value = a / (1.0 + e);
     const double moved = hb_ref_silu_slope(a, da, sigmoid, rest) * da;
     const double size = fabs(s.value) + moved;
-    s.error = moved + size * ((e_exp + u * fabs(a)) * rest + 3.0 * u) + (a < -87.0 ? size : 0.0) + HB_REF_TINY;
+    s.error = moved + size * ((e_exp + u * fabs(a)) * rest + 3.0 * u) + (a < -87.0 ? size : 0.0) +
+              HB_REF_TINY;
     return s;
 }
 
 struct hb_ref_dims hb_ref_dims_of(const struct hb_config *config);
 /* n_tokens: length of the call; no chunk of it is longer. */
-struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config, const struct hb_profile *profile, int32_t n_tokens);
+struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config,
+                                    const struct hb_profile *profile, int32_t n_tokens);
 
 /* ky of token t (counted from the start of the call). */
 double hb_ref_ky(const struct hb_config *config, const struct hb_ref_rates *rates, int64_t t);
@@ -130,21 +131,25 @@ struct hb_ref_step {
     double dt, ddt; /* dt and |error| */
     double th, eta; /* -dt*A and |error| */
 };
-/* What one head contributes: A, the bias of the step or null, and the clamp of the path (enum hb_dt_clamp). */
+/* What one head contributes: A, the bias of the step or null, and the clamp of the path (enum
+ * hb_dt_clamp). */
 struct hb_ref_gate {
     double rate;
     const float *bias;
     int32_t softplus, clamp;
     double lo, hi;
 };
-struct hb_ref_step hb_ref_step_of(const struct hb_ref_gate *gate, const struct hb_ref_rates *rates, double raw);
+struct hb_ref_step hb_ref_step_of(const struct hb_ref_gate *gate, const struct hb_ref_rates *rates,
+                                  double raw);
 
-/* One token of the convolution: rows[j] [dim] are the K inputs, oldest first; writes box->c and box->dc. */
+/* One token of the convolution: rows[j] [dim] are the K inputs, oldest first; writes box->c and
+ * box->dc. */
 void hb_ref_conv_token(const struct hb_config *config, const struct hb_ref_rates *rates,
                        const double *const rows[HB_MAX_CONV_WIDTH], const struct hb_ref_box *box);
 
 /* One token of the gate and norm: box->y, dy, my and z [d_inner] to out, bound, mag [d_inner]. */
-void hb_ref_gate_norm(const struct hb_config *config, const struct hb_ref_rates *rates, const float *weight,
-                      double eps, const struct hb_ref_box *box, double *out, double *bound, double *mag);
+void hb_ref_gate_norm(const struct hb_config *config, const struct hb_ref_rates *rates,
+                      const float *weight, double eps, const struct hb_ref_box *box, double *out,
+                      double *bound, double *mag);
 
 #endif

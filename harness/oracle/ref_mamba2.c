@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The Mamba2 mixer between the projections, token by token in float64 (ops-mamba2.md 1-3), with h, M, R and F of
- * tolerance.md 3.2 carried per state element and composed as in 3.7. README.md lists where a term differs from the
- * formulas there and why. */
+ * The Mamba2 mixer between the projections, token by token in float64 (ops-mamba2.md 1-3), with h,
+ * M, R and F of tolerance.md 3.2 carried per state element and composed as in 3.7. README.md lists
+ * where a term differs from the formulas there and why. */
 #include "harness/oracle/ref_internal.h"
 
 #include <string.h>
 
+enum input { INPUT_Z, INPUT_XBC, INPUT_DT, N_INPUTS };
+
 /* Inputs of a call, in one of two precisions. */
 struct feed {
-    const float *z, *xbc, *dt;
-    const double *z64, *xbc64, *dt64;
+    int32_t is_wide;
+    const float *narrow[N_INPUTS];
+    const double *wide[N_INPUTS];
 };
 
 /* One call: everything that stays the same over its tokens. */
@@ -32,22 +35,21 @@ struct head_step {
     double ew; /* expm1(2 gq W_t), 0 for sequential sums */
 };
 
-/* B and C of one group [N] with their errors; b_top and c_top are |.| + error, b_max and c_max their maxima. */
+/* B and C of one group [N] with their errors; b_top and c_top are |.| + error, b_max and c_max
+ * their maxima. */
 struct group_rows {
     const double *b, *db, *b_top;
     const double *c, *dc, *c_top;
     double b_max, c_max;
 };
 
-static void begin_call(struct call *k)
-{
+static void begin_call(struct call *k) {
     const struct hb_ref_dims *d = &k->d;
     struct hb_ref_box *box = k->box;
     const int32_t width = d->conv_width;
     const int32_t window = width - 1;
     const struct hb_layer_params *p = k->params;
     for (int32_t j = 0; j < width; j++) {
-        k->rows[j] = box->rows + j * d->dim;
         for (int64_t c = 0; c < d->dim; c++) {
             box->taps[j * d->dim + c] = (double)p->conv_weight[c * width + j];
         }
@@ -69,7 +71,8 @@ static void begin_call(struct call *k)
         }
         box->reach[i] = 1.0 + top;
     }
-    /* a decay error between cumulative sums of two calls does not exist: the stored state is the start of the sum */
+    /* a decay error between cumulative sums of two calls does not exist: the stored state is the
+     * start of the sum */
     for (int64_t i = 0; i < d->n_state; i++) {
         box->state.f[i] = 0.0;
     }
@@ -78,27 +81,31 @@ static void begin_call(struct call *k)
 }
 
 /* Row t of a [n, width] input, widened into dst [width]. */
-static void load_row(const float *src, const double *src64, int64_t t, int64_t width, double *dst)
-{
+static void load_row(const struct feed *in, enum input which, int64_t t, int64_t width,
+                     double *dst) {
+    if (in->is_wide) {
+        memcpy(dst, in->wide[which] + t * width, (size_t)width * sizeof(double));
+        return;
+    }
+    const float *src = in->narrow[which] + t * width;
     for (int64_t i = 0; i < width; i++) {
-        dst[i] = src64 ? src64[t * width + i] : (double)src[t * width + i];
+        dst[i] = (double)src[i];
     }
 }
 
-/* Shifts the window by one token, appends the inputs of token t and widens its gate. */
-static void push_token(struct call *k, const struct feed *in, int64_t t)
-{
+/* Shifts the window by one token, and reads the inputs of token t. */
+static void push_token(struct call *k, const struct feed *in, int64_t t) {
     double *oldest = k->rows[0];
     for (int32_t j = 0; j + 1 < k->d.conv_width; j++) {
         k->rows[j] = k->rows[j + 1];
     }
     k->rows[k->d.conv_width - 1] = oldest;
-    load_row(in->xbc, in->xbc64, t, k->d.dim, oldest);
-    load_row(in->z, in->z64, t, k->d.d_inner, k->box->z);
+    load_row(in, INPUT_XBC, t, k->d.dim, oldest);
+    load_row(in, INPUT_Z, t, k->d.d_inner, k->box->z);
+    load_row(in, INPUT_DT, t, k->d.heads, k->box->dt);
 }
 
-static void store_window(const struct call *k, double *conv)
-{
+static void store_window(const struct call *k, double *conv) {
     const int32_t window = k->d.conv_width - 1;
     for (int32_t j = 0; j < window; j++) {
         for (int64_t c = 0; c < k->d.dim; c++) {
@@ -107,9 +114,9 @@ static void store_window(const struct call *k, double *conv)
     }
 }
 
-/* W_t of 3.2: log decays of the last Q tokens of this call, summed anew each time so that nothing cancels. */
-static double window_sum(struct call *k, int32_t head, double th)
-{
+/* W_t of 3.2: log decays of the last Q tokens of this call, summed anew each time so that nothing
+ * cancels. */
+static double window_sum(struct call *k, int32_t head, double th) {
     const struct hb_ref_state *s = &k->box->state;
     const int64_t q = k->d.chunk;
     double *ring = s->th_ring + head * q;
@@ -123,13 +130,11 @@ static double window_sum(struct call *k, int32_t head, double th)
 }
 
 /* exp(-th) * expm1(e) without overflow of the second factor where the first makes up for it. */
-static double decayed_error(double th, double a, double e)
-{
+static double decayed_error(double th, double a, double e) {
     return e < 1.0 ? a * expm1(e) : exp(e - th) - a;
 }
 
-static struct head_step make_head_step(struct call *k, int32_t head, double dt_raw)
-{
+static struct head_step make_head_step(struct call *k, int32_t head, double dt_raw) {
     const double u = HB_REF_U32;
     const struct hb_ref_rates *rates = &k->rates;
     const struct hb_layer_params *p = k->params;
@@ -156,8 +161,7 @@ static struct head_step make_head_step(struct call *k, int32_t head, double dt_r
     return s;
 }
 
-static double fill_top(const double *x, const double *dx, int32_t n, double *top)
-{
+static double fill_top(const double *x, const double *dx, int32_t n, double *top) {
     double largest = 0.0;
     for (int32_t i = 0; i < n; i++) {
         top[i] = fabs(x[i]) + dx[i];
@@ -166,14 +170,17 @@ static double fill_top(const double *x, const double *dx, int32_t n, double *top
     return largest;
 }
 
-static struct group_rows make_group_rows(const struct call *k, int64_t group)
-{
+static struct group_rows make_group_rows(const struct call *k, int64_t group) {
     const int32_t n = k->d.state_size;
     const int64_t at_b = k->d.d_inner + group * n;
     const int64_t at_c = at_b + (int64_t)k->d.groups * n;
     const struct hb_ref_box *box = k->box;
-    struct group_rows g = {.b = box->c + at_b, .db = box->dc + at_b, .b_top = box->tops,
-                           .c = box->c + at_c, .dc = box->dc + at_c, .c_top = box->tops + n};
+    struct group_rows g = {.b = box->c + at_b,
+                           .db = box->dc + at_b,
+                           .b_top = box->tops,
+                           .c = box->c + at_c,
+                           .dc = box->dc + at_c,
+                           .c_top = box->tops + n};
     g.b_max = fill_top(g.b, g.db, n, box->tops);
     g.c_max = fill_top(g.c, g.dc, n, box->tops + n);
     return g;
@@ -196,30 +203,29 @@ struct sums {
     double y, r, m, h;
 };
 
-/* Two elements at a time in the vector extension of GCC and Clang: the sums then need no reordering by the compiler. */
-typedef double vec __attribute__((vector_size(16), aligned(8), may_alias));
+/* Two elements at a time in the vector extension of GCC and Clang: the sums then need no reordering
+ * by the compiler. */
+typedef double vec __attribute__((vector_size(16)));
 typedef int64_t bits __attribute__((vector_size(16)));
 enum { LANES = 2 };
 
-static inline vec load_vec(const double *p)
-{
-    return *(const vec *)(const void *)p;
+static inline vec load_vec(const double *p) {
+    vec x;
+    memcpy(&x, p, sizeof(x));
+    return x;
 }
 
-static inline void store_vec(double *p, vec x)
-{
-    *(vec *)(void *)p = x;
+static inline void store_vec(double *p, vec x) {
+    memcpy(p, &x, sizeof(x));
 }
 
-static inline vec abs_vec(vec x)
-{
+static inline vec abs_vec(vec x) {
     const bits mask = {INT64_MAX, INT64_MAX};
     return (vec)((bits)x & mask);
 }
 
 /* The elements i, i+1 of the row for i = from, from + 2, .. < to; adds to the sums. */
-static void advance_pairs(const struct row_view *v, int64_t from, int64_t to, struct sums *out)
-{
+static void advance_pairs(const struct row_view *v, int64_t from, int64_t to, struct sums *out) {
     const struct group_rows g = *v->g;
     const double a = v->a, keep = v->keep, ar = v->ar, ew = v->ew, x = v->x, x_top = v->x_top;
     const double err_b = v->err_b, err_db = v->err_db, floor_r = v->floor_r;
@@ -248,8 +254,7 @@ static void advance_pairs(const struct row_view *v, int64_t from, int64_t to, st
 }
 
 /* The last element of a row of odd length: the same code on a copy whose second lane is zero. */
-static void advance_last(const struct row_view *v, struct sums *out)
-{
+static void advance_last(const struct row_view *v, struct sums *out) {
     const int64_t i = v->n - 1;
     const struct group_rows *g = v->g;
     double s[4][LANES] = {{v->h[i]}, {v->m[i]}, {v->r[i]}, {v->f[i]}};
@@ -269,8 +274,7 @@ static void advance_last(const struct row_view *v, struct sums *out)
     v->f[i] = s[3][0];
 }
 
-static struct sums advance_row(const struct row_view *v)
-{
+static struct sums advance_row(const struct row_view *v) {
     struct sums out = {0};
     advance_pairs(v, 0, v->n - v->n % LANES, &out);
     if (v->n % LANES != 0) {
@@ -279,9 +283,8 @@ static struct sums advance_row(const struct row_view *v)
     return out;
 }
 
-static struct row_view make_row(const struct call *k, const struct head_step *s, const struct group_rows *g, int64_t i,
-                                double reach)
-{
+static struct row_view make_row(const struct call *k, const struct head_step *s,
+                                const struct group_rows *g, int64_t i, double reach) {
     const double u = HB_REF_U32;
     const struct hb_ref_box *box = k->box;
     const int64_t at = i * k->d.state_size;
@@ -308,8 +311,8 @@ static struct row_view make_row(const struct call *k, const struct head_step *s,
 }
 
 /* All rows of one head: state, and y with its bound as it is stored for the norm. */
-static void advance_head(const struct call *k, int32_t head, const struct head_step *s, const struct group_rows *g)
-{
+static void advance_head(const struct call *k, int32_t head, const struct head_step *s,
+                         const struct group_rows *g) {
     const double u = HB_REF_U32, ky = k->rates.ky;
     const struct hb_ref_dims *d = &k->d;
     struct hb_ref_box *box = k->box;
@@ -334,8 +337,7 @@ static void advance_head(const struct call *k, int32_t head, const struct head_s
     }
 }
 
-static void advance_token(struct call *k, const struct feed *in, int64_t t)
-{
+static void advance_token(struct call *k, int64_t t) {
     const double *rows[HB_MAX_CONV_WIDTH] = {k->rows[0], k->rows[1], k->rows[2], k->rows[3]};
     const int32_t per_group = k->d.heads / k->d.groups;
     struct group_rows g = {0};
@@ -345,8 +347,7 @@ static void advance_token(struct call *k, const struct feed *in, int64_t t)
         if (head % per_group == 0) {
             g = make_group_rows(k, head / per_group);
         }
-        const int64_t at = t * k->d.heads + head;
-        const struct head_step s = make_head_step(k, head, in->dt64 ? in->dt64[at] : (double)in->dt[at]);
+        const struct head_step s = make_head_step(k, head, k->box->dt[head]);
         advance_head(k, head, &s, &g);
     }
     struct hb_ref_state *state = &k->box->state;
@@ -354,10 +355,10 @@ static void advance_token(struct call *k, const struct feed *in, int64_t t)
     state->n_tokens++;
 }
 
-/* The chunk form sums the terms of this call in another order: each was rounded once by kstate. Charged when the state
- * leaves the call, on the mass that the call added; from then on it decays with the rest of R. */
-static void fold_sums(const struct call *k, struct hb_ref_state *state)
-{
+/* The chunk form sums the terms of this call in another order: each was rounded once by kstate.
+ * Charged when the state leaves the call, on the mass that the call added; from then on it decays
+ * with the rest of R. */
+static void fold_sums(const struct call *k, struct hb_ref_state *state) {
     const double ks = k->rates.kstate;
     const int64_t per_head = (int64_t)k->d.head_dim * k->d.state_size;
     for (int32_t head = 0; head < k->d.heads && ks > 0.0; head++) {
@@ -369,8 +370,7 @@ static void fold_sums(const struct call *k, struct hb_ref_state *state)
     }
 }
 
-static void end_call(const struct call *k)
-{
+static void end_call(const struct call *k) {
     struct hb_ref_state *state = &k->box->state;
     store_window(k, state->conv);
     fold_sums(k, state);
@@ -387,8 +387,7 @@ struct results {
     int32_t at_tokens;
 };
 
-static int run_call(struct call *k, int32_t n, const struct feed *in, const struct results *to)
-{
+static int run_call(struct call *k, int32_t n, const struct feed *in, const struct results *to) {
     if (n <= 0) {
         return 0;
     }
@@ -397,7 +396,7 @@ static int run_call(struct call *k, int32_t n, const struct feed *in, const stru
     begin_call(k);
     for (int32_t t = 0; t < n; t++) {
         push_token(k, in, t);
-        advance_token(k, in, t);
+        advance_token(k, t);
         hb_ref_gate_norm(k->config, &k->rates, k->params->norm_weight, k->numbers.norm_eps, k->box,
                          to->out + t * inner, to->bound ? to->bound + t * inner : k->box->sink,
                          to->mag ? to->mag + t * inner : k->box->sink + inner);
@@ -413,11 +412,13 @@ static int run_call(struct call *k, int32_t n, const struct feed *in, const stru
 
 static struct call make_call(const struct hb_config *config, const struct hb_layer_params *params,
                              const struct hb_profile *profile, int32_t path, int32_t n,
-                             struct hb_ref_state *state)
-{
+                             struct hb_ref_state *state) {
     struct call k = {.config = config, .params = params, .box = hb_ref_box_of(state)};
     k.d = hb_ref_dims_of(config);
     k.rates = hb_ref_rates_of(config, profile, n);
+    for (int32_t j = 0; j < HB_MAX_CONV_WIDTH; j++) { /* beyond K: unused */
+        k.rows[j] = k.box->rows + (j < k.d.conv_width ? j : 0) * k.d.dim;
+    }
     k.clamp = path == HB_PATH_DECODE ? config->dt_clamp_decode : config->dt_clamp_prefill;
     k.numbers.norm_eps = (double)config->norm_eps;
     k.numbers.dt_lo = (double)config->dt_lo;
@@ -425,23 +426,22 @@ static struct call make_call(const struct hb_config *config, const struct hb_lay
     return k;
 }
 
-int hb_ref_mamba2(const struct hb_config *config, const struct hb_layer_params *params, const struct hb_profile *profile,
-                  int32_t path, int32_t n, const float *z, const float *xbc, const float *dt, struct hb_ref_state *state,
-                  double *out, double *bound, double *mag, struct hb_ref_state *at, int32_t at_tokens)
-{
+int hb_ref_mamba2(const struct hb_config *config, const struct hb_layer_params *params,
+                  const struct hb_profile *profile, int32_t path, int32_t n, const float *z,
+                  const float *xbc, const float *dt, struct hb_ref_state *state, double *out,
+                  double *bound, double *mag, struct hb_ref_state *at, int32_t at_tokens) {
     struct call k = make_call(config, params, profile, path, n, state);
-    const struct feed in = {.z = z, .xbc = xbc, .dt = dt};
+    const struct feed in = {.narrow = {z, xbc, dt}};
     const struct results to = {out, bound, mag, at, at_tokens};
     return run_call(&k, n, &in, &to);
 }
 
 int hb_ref_mamba2_f64(const struct hb_config *config, const struct hb_ref_numbers *numbers,
-                      const struct hb_layer_params *params, const struct hb_profile *profile, int32_t path, int32_t n,
-                      const double *z, const double *xbc, const double *dt, struct hb_ref_state *state, double *out,
-                      double *bound, double *mag)
-{
+                      const struct hb_layer_params *params, const struct hb_profile *profile,
+                      int32_t path, int32_t n, const double *z, const double *xbc, const double *dt,
+                      struct hb_ref_state *state, double *out, double *bound, double *mag) {
     struct call k = make_call(config, params, profile, path, n, state);
-    const struct feed in = {.z64 = z, .xbc64 = xbc, .dt64 = dt};
+    const struct feed in = {.is_wide = 1, .wide = {z, xbc, dt}};
     const struct results to = {out, bound, mag, NULL, 0};
     k.numbers = *numbers;
     return run_call(&k, n, &in, &to);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Gate and group RMS norm of one token in all five forms (ops-mamba2.md 2.2) with the composed bound of tolerance.md
- * 3.6 and 3.7. The stages are v (what is normalised), o = v * w / s, and the gate that follows in the BEFORE form. */
+ * Gate and group RMS norm of one token in all five forms (ops-mamba2.md 2.2) with the composed
+ * bound of tolerance.md 3.6 and 3.7. The stages are v (what is normalised), o = v * w / s, and the
+ * gate that follows in the BEFORE form. */
 #include "harness/oracle/ref_internal.h"
 
 /* A value on its way to the output. */
@@ -8,13 +9,11 @@ struct stage {
     double v, dv, mag;
 };
 
-static int has_norm(int32_t kind)
-{
+static int has_norm(int32_t kind) {
     return kind == HB_GATE_NORM_AFTER || kind == HB_GATE_NORM_BEFORE || kind == HB_NORM_ONLY;
 }
 
-static struct stage times_gate(struct stage in, double gate, double dgate)
-{
+static struct stage times_gate(struct stage in, double gate, double dgate) {
     const double g = fabs(gate);
     struct stage out;
     out.v = in.v * gate;
@@ -23,10 +22,10 @@ static struct stage times_gate(struct stage in, double gate, double dgate)
     return out;
 }
 
-/* Applies the stores that end the stage and writes the element; whatever is not finite is not judged. */
-static void finish(const struct hb_ref_rates *k, struct stage s, double inner_scale, double *out, double *bound,
-                   double *mag)
-{
+/* Applies the stores that end the stage and writes the element; whatever is not finite is not
+ * judged. */
+static void finish(const struct hb_ref_rates *k, struct stage s, double inner_scale, double *out,
+                   double *bound, double *mag) {
     if (k->norm_roundings > 1) {
         s.dv = hb_ref_rounded(s.v, s.dv, k->u_io, k->io_floor * inner_scale);
     }
@@ -39,14 +38,15 @@ static void finish(const struct hb_ref_rates *k, struct stage s, double inner_sc
 }
 
 /* v of channel i: y, or y * silu(z) where the gate comes first. */
-static struct stage first_stage(int32_t kind, const struct hb_ref_box *box, int64_t i)
-{
+static struct stage first_stage(int32_t kind, const struct hb_ref_box *box, int64_t i) {
     const struct stage y = {box->y[i], box->dy[i], box->my[i]};
-    return kind == HB_GATE_NORM_AFTER || kind == HB_GATE_ONLY ? times_gate(y, box->gate[i], box->dgate[i]) : y;
+    return kind == HB_GATE_NORM_AFTER || kind == HB_GATE_ONLY
+               ? times_gate(y, box->gate[i], box->dgate[i])
+               : y;
 }
 
-/* The root s of one group and what its error does to 1/s. No channel of a normalised group exceeds sqrt(n), whatever
- * v is: limit. */
+/* The root s of one group and what its error does to 1/s. No channel of a normalised group exceeds
+ * sqrt(n), whatever v is: limit. */
 struct root {
     double s;
     double shift; /* largest relative change of 1/s by dv, infinite if s may vanish */
@@ -55,9 +55,10 @@ struct root {
     int32_t in_range; /* the sum of squares cannot overflow */
 };
 
-/* s^2 moves by at most rho s^2, rho = (2 mean |v| dv + mean dv^2) / s^2, hence 1/s by at most (1-rho)^-1/2 - 1. */
-static struct root group_root(int32_t kind, double eps, const struct hb_ref_box *box, int64_t from, int64_t n)
-{
+/* s^2 moves by at most rho s^2, rho = (2 mean |v| dv + mean dv^2) / s^2, hence 1/s by at most
+ * (1-rho)^-1/2 - 1. */
+static struct root group_root(int32_t kind, double eps, const struct hb_ref_box *box, int64_t from,
+                              int64_t n) {
     double sum = 0.0, moved = 0.0;
     for (int64_t i = from; i < from + n; i++) {
         const struct stage v = first_stage(kind, box, i);
@@ -76,8 +77,7 @@ static struct root group_root(int32_t kind, double eps, const struct hb_ref_box 
     return r;
 }
 
-static struct stage normalised(struct stage v, const struct root *r, double weight)
-{
+static struct stage normalised(struct stage v, const struct root *r, double weight) {
     const double w = fabs(weight) / r->s;
     const double cap = fabs(weight) * (fabs(v.v) / r->s + r->limit);
     struct stage o;
@@ -90,9 +90,9 @@ static struct stage normalised(struct stage v, const struct root *r, double weig
     return o;
 }
 
-void hb_ref_gate_norm(const struct hb_config *config, const struct hb_ref_rates *rates, const float *weight,
-                      double eps, const struct hb_ref_box *box, double *out, double *bound, double *mag)
-{
+void hb_ref_gate_norm(const struct hb_config *config, const struct hb_ref_rates *rates,
+                      const float *weight, double eps, const struct hb_ref_box *box, double *out,
+                      double *bound, double *mag) {
     const int32_t kind = config->gate_norm;
     const int64_t n = (int64_t)config->n_heads * config->head_dim;
     if (kind == HB_GATE_NORM_NONE) {
@@ -109,7 +109,8 @@ void hb_ref_gate_norm(const struct hb_config *config, const struct hb_ref_rates 
     }
     if (!has_norm(kind)) {
         for (int64_t i = 0; i < n; i++) {
-            finish(rates, first_stage(kind, box, i), fabs(box->y[i]) + box->dy[i], out + i, bound + i, mag + i);
+            finish(rates, first_stage(kind, box, i), fabs(box->y[i]) + box->dy[i], out + i,
+                   bound + i, mag + i);
         }
         return;
     }

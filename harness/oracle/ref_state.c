@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * State of one request: one block of memory with the public arrays and the scratch of a call behind them. */
+ * State of one request: one block of memory with the public arrays and the scratch of a call behind
+ * them. */
 #include "harness/oracle/ref_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct hb_ref_dims hb_ref_dims_of(const struct hb_config *config)
-{
+struct hb_ref_dims hb_ref_dims_of(const struct hb_config *config) {
     struct hb_ref_dims d;
     d.heads = config->n_heads;
     d.head_dim = config->head_dim;
@@ -21,15 +21,13 @@ struct hb_ref_dims hb_ref_dims_of(const struct hb_config *config)
 }
 
 /* Places n doubles at *at inside base, or only counts them when base is null. */
-static double *place(double *base, size_t *at, int64_t n)
-{
+static double *place(double *base, size_t *at, int64_t n) {
     double *p = base ? base + *at : NULL;
     *at += (size_t)n;
     return p;
 }
 
-static size_t lay_out(const struct hb_ref_dims *d, struct hb_ref_box *box, double *base)
-{
+static size_t lay_out(const struct hb_ref_dims *d, struct hb_ref_box *box, double *base) {
     size_t at = 0;
     struct hb_ref_state *s = &box->state;
     s->conv = place(base, &at, d->dim * (d->conv_width - 1));
@@ -50,14 +48,14 @@ static size_t lay_out(const struct hb_ref_dims *d, struct hb_ref_box *box, doubl
     box->dy = place(base, &at, d->d_inner);
     box->my = place(base, &at, d->d_inner);
     box->z = place(base, &at, d->d_inner);
+    box->dt = place(base, &at, d->heads);
     box->gate = place(base, &at, d->d_inner);
     box->dgate = place(base, &at, d->d_inner);
     box->sink = place(base, &at, 2 * d->d_inner);
     return at;
 }
 
-struct hb_ref_state *hb_ref_state_new(const struct hb_config *config)
-{
+struct hb_ref_state *hb_ref_state_new(const struct hb_config *config) {
     const struct hb_ref_dims d = hb_ref_dims_of(config);
     struct hb_ref_box probe = {0};
     const size_t n = lay_out(&d, &probe, NULL);
@@ -65,29 +63,26 @@ struct hb_ref_state *hb_ref_state_new(const struct hb_config *config)
     if (box == NULL) {
         return NULL;
     }
-    (void)lay_out(&d, box, (double *)(void *)(box + 1));
+    (void)lay_out(&d, box, (double *)(box + 1));
     return &box->state;
 }
 
-void hb_ref_state_free(struct hb_ref_state *state)
-{
+void hb_ref_state_free(struct hb_ref_state *state) {
     free(state);
 }
 
-static void copy_doubles(double *dst, const double *src, int64_t n)
-{
+static void copy_doubles(double *dst, const double *src, int64_t n) {
     memcpy(dst, src, (size_t)n * sizeof(double));
 }
 
-static void clear_doubles(double *dst, int64_t n)
-{
+static void clear_doubles(double *dst, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         dst[i] = 0.0;
     }
 }
 
-void hb_ref_state_copy(const struct hb_config *config, struct hb_ref_state *dst, const struct hb_ref_state *src)
-{
+void hb_ref_state_copy(const struct hb_config *config, struct hb_ref_state *dst,
+                       const struct hb_ref_state *src) {
     if (dst == src) {
         return;
     }
@@ -102,13 +97,12 @@ void hb_ref_state_copy(const struct hb_config *config, struct hb_ref_state *dst,
     dst->n_tokens = src->n_tokens;
 }
 
-void hb_ref_state_zero(const struct hb_config *config, struct hb_ref_state *state)
-{
+void hb_ref_state_zero(const struct hb_config *config, struct hb_ref_state *state) {
     hb_ref_state_set(config, state, NULL, NULL);
 }
 
-void hb_ref_state_set(const struct hb_config *config, struct hb_ref_state *state, const float *conv, const float *ssm)
-{
+void hb_ref_state_set(const struct hb_config *config, struct hb_ref_state *state, const float *conv,
+                      const float *ssm) {
     const struct hb_ref_dims d = hb_ref_dims_of(config);
     const int64_t n_conv = d.dim * (d.conv_width - 1);
     for (int64_t i = 0; i < n_conv; i++) {
@@ -125,16 +119,16 @@ void hb_ref_state_set(const struct hb_config *config, struct hb_ref_state *state
     state->n_tokens = 0;
 }
 
-/* The rounding of the sums behind the state is in r already: it was folded in when the call ended (README), so the
- * profile that made the state and the one that reads it may differ. */
+/* The rounding of the sums behind the state is in r already: it was folded in when the call ended
+ * (README), so the profile that made the state and the one that reads it may differ. */
 double hb_ref_state_bound(const struct hb_config *config, const struct hb_profile *profile,
-                          const struct hb_ref_state *state, int64_t i, int32_t stores)
-{
+                          const struct hb_ref_state *state, int64_t i, int32_t stores) {
     const double u_st = hb_ref_rates_of(config, profile, 1).u_st;
     double b = state->r[i] + HB_REF_TINY;
     for (int32_t k = 0; k < stores; k++) {
         b += u_st * (fabs(state->h[i]) + b);
     }
-    const int judged = hb_ref_is_finite(state->h[i]) && hb_ref_is_finite(b) && state->m[i] + b <= (double)FLT_MAX;
+    const int judged =
+        hb_ref_is_finite(state->h[i]) && hb_ref_is_finite(b) && state->m[i] + b <= (double)FLT_MAX;
     return judged ? b : (double)INFINITY;
 }

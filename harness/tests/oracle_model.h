@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Random small mixers for the tests of the oracle: configuration, parameters and inputs of one request. Values are
- * representable in bf16, as those of a case are. Included by test programs only. */
+ * Random small mixers for the tests of the oracle: configuration, parameters and inputs of one
+ * request. Values are representable in bf16, as those of a case are. Included by test programs
+ * only. */
 #ifndef HB_HARNESS_TESTS_ORACLE_MODEL_H
 #define HB_HARNESS_TESTS_ORACLE_MODEL_H
 
@@ -12,8 +13,18 @@
 
 enum { MAX_INNER = 64, MAX_DIM = 192, MAX_HEADS = 4, MAX_STATE = 1024, MAX_LEN = 48 };
 
-/* ordinary: of either sign, around one; same sign: nothing cancels, so that a bound is a statement about rounding. */
-enum value_class { CLASS_SAME_SIGN, CLASS_ORDINARY, CLASS_LARGE_DT, CLASS_TINY_DT, CLASS_CANCEL, CLASS_WIDE, CLASS_ZEROS, N_CLASSES };
+/* ordinary: of either sign, around one; same sign: nothing cancels, so that a bound is a statement
+ * about rounding. */
+enum value_class {
+    CLASS_SAME_SIGN,
+    CLASS_ORDINARY,
+    CLASS_LARGE_DT,
+    CLASS_TINY_DT,
+    CLASS_CANCEL,
+    CLASS_WIDE,
+    CLASS_ZEROS,
+    N_CLASSES
+};
 
 struct model {
     struct hb_config config;
@@ -28,20 +39,17 @@ struct model {
 
 static uint64_t model_seed = 1;
 
-static inline uint32_t draw_bits(void)
-{
+static inline uint32_t draw_bits(void) {
     model_seed = model_seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (uint32_t)(model_seed >> 33);
 }
 
-static inline int32_t draw_int(int32_t lo, int32_t hi)
-{
+static inline int32_t draw_int(int32_t lo, int32_t hi) {
     return lo + (int32_t)(draw_bits() % (uint32_t)(hi - lo + 1));
 }
 
 /* Round to nearest even to 8 significand bits; the test's own, for values that do not overflow. */
-static inline float round_bf16(float x)
-{
+static inline float round_bf16(float x) {
     uint32_t b;
     memcpy(&b, &x, sizeof(b));
     b += UINT32_C(0x7fff) + ((b >> 16) & 1U);
@@ -50,14 +58,12 @@ static inline float round_bf16(float x)
     return x;
 }
 
-static inline float draw_uniform(float lo, float hi)
-{
+static inline float draw_uniform(float lo, float hi) {
     return round_bf16(lo + (hi - lo) * (float)draw_bits() * 0x1p-31F);
 }
 
 /* One activation of the class; i is its place in the tensor. */
-static inline float draw_value(const struct model *m, int32_t i)
-{
+static inline float draw_value(const struct model *m, int32_t i) {
     switch (m->value_class) {
     case CLASS_SAME_SIGN:
         return draw_uniform(0.5F, 1.5F);
@@ -72,22 +78,23 @@ static inline float draw_value(const struct model *m, int32_t i)
     }
 }
 
-static inline void fill_uniform(float *p, int32_t n, float lo, float hi)
-{
+static inline void fill_uniform(float *p, int32_t n, float lo, float hi) {
     for (int32_t i = 0; i < n; i++) {
         p[i] = draw_uniform(lo, hi);
     }
 }
 
-static inline void draw_gates(struct model *m)
-{
-    static const float dt_range[N_CLASSES][2] = {{-1.0F, 1.0F}, {-2.0F, 2.0F}, {-1.0F, 40.0F}, {-14.0F, -8.0F},
-                                                 {-4.0F, 0.0F}, {-8.0F, 8.0F},  {-2.0F, 2.0F}};
+static inline void draw_gates(struct model *m) {
+    static const float dt_range[N_CLASSES][2] = {{-1.0F, 1.0F},   {-2.0F, 2.0F}, {-1.0F, 40.0F},
+                                                 {-14.0F, -8.0F}, {-4.0F, 0.0F}, {-8.0F, 8.0F},
+                                                 {-2.0F, 2.0F}};
     const int32_t c = m->value_class;
     fill_uniform(m->dt, MAX_LEN * MAX_HEADS, dt_range[c][0], dt_range[c][1]);
-    fill_uniform(m->a, MAX_HEADS, c == CLASS_CANCEL ? -0.01F : -1.5F, c == CLASS_CANCEL ? -0.001F : -0.1F);
+    fill_uniform(m->a, MAX_HEADS, c == CLASS_CANCEL ? -0.01F : -1.5F,
+                 c == CLASS_CANCEL ? -0.001F : -0.1F);
     fill_uniform(m->dt_bias, MAX_HEADS, -1.0F, 1.0F);
-    for (int32_t h = 0; h < MAX_HEADS; h++) { /* fp32 numbers that are not bf16 numbers, as in checkpoints */
+    for (int32_t h = 0; h < MAX_HEADS;
+         h++) { /* fp32 numbers that are not bf16 numbers, as in checkpoints */
         m->a[h] *= 1.0F + 0x1.1p-11F;
         m->dt_bias[h] *= 1.0F + 0x1.3p-10F;
         m->a[h] *= c == CLASS_LARGE_DT && draw_int(0, 1) ? 20.0F : 1.0F;
@@ -97,8 +104,7 @@ static inline void draw_gates(struct model *m)
     }
 }
 
-static inline void draw_sizes(struct hb_config *c)
-{
+static inline void draw_sizes(struct hb_config *c) {
     static const int32_t heads_of[4][2] = {{1, 1}, {2, 1}, {4, 2}, {4, 4}};
     const int32_t kind = draw_int(0, 3);
     c->n_heads = heads_of[kind][0];
@@ -113,8 +119,7 @@ static inline void draw_sizes(struct hb_config *c)
     c->dt_hi = INFINITY;
 }
 
-static inline void point_params(struct model *m, int32_t all)
-{
+static inline void point_params(struct model *m, int32_t all) {
     const int32_t bits = all ? 7 : draw_int(0, 7);
     m->params.conv_weight = m->conv_weight;
     m->params.conv_bias = bits & 1 ? m->conv_bias : NULL;
@@ -124,10 +129,9 @@ static inline void point_params(struct model *m, int32_t all)
     m->params.norm_weight = m->norm_weight;
 }
 
-/* A mixer with random sizes, parameters and inputs. plain: silu, norm after the gate, softplus, no clamp, all
- * parameters present; otherwise the variants are random too. */
-static inline void draw_model(struct model *m, int32_t value_class, int32_t plain)
-{
+/* A mixer with random sizes, parameters and inputs. plain: silu, norm after the gate, softplus, no
+ * clamp, all parameters present; otherwise the variants are random too. */
+static inline void draw_model(struct model *m, int32_t value_class, int32_t plain) {
     memset(m, 0, sizeof(*m));
     struct hb_config *c = &m->config;
     m->value_class = value_class;
@@ -173,8 +177,7 @@ static inline void draw_model(struct model *m, int32_t value_class, int32_t plai
 }
 
 /* A copy whose parameters are its own. */
-static inline void copy_model(struct model *dst, const struct model *src)
-{
+static inline void copy_model(struct model *dst, const struct model *src) {
     *dst = *src;
     dst->params.conv_weight = dst->conv_weight;
     dst->params.conv_bias = src->params.conv_bias ? dst->conv_bias : NULL;
@@ -184,8 +187,7 @@ static inline void copy_model(struct model *dst, const struct model *src)
     dst->params.norm_weight = dst->norm_weight;
 }
 
-static inline struct hb_profile plain_profile(void)
-{
+static inline struct hb_profile plain_profile(void) {
     const struct hb_profile p = {.io_floor = 0x1p-126,
                                  .u_acc = 0x1p-24,
                                  .e_exp = 0x1p-23,

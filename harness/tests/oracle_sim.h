@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A stand-in for a backend: the mixer in plain fp32 loops, as recurrence or in chunks, with the roundings to bf16 that
- * a profile declares. Written from ops-mamba2.md for the tests of the bounds; included by test programs only. */
+ * A stand-in for a backend: the mixer in plain fp32 loops, as recurrence or in chunks, with the
+ * roundings to bf16 that a profile declares. Written from ops-mamba2.md for the tests of the
+ * bounds; included by test programs only. */
 #ifndef HB_HARNESS_TESTS_ORACLE_SIM_H
 #define HB_HARNESS_TESTS_ORACLE_SIM_H
 
@@ -11,35 +12,31 @@ enum { SIM_MAX_CHUNK = 16 };
 struct sim {
     const struct model *m;
     int32_t chunked, act_bf16, op_bf16, state_bf16, naive_softplus, two_roundings, reversed;
+    int32_t sums; /* enum hb_cumsum */
     float conv[MAX_DIM * 3], ssm[MAX_STATE];
     float c[MAX_LEN * MAX_DIM]; /* convolution output of the call */
     float y[MAX_LEN * MAX_INNER], out[MAX_LEN * MAX_INNER];
     float step[MAX_LEN * MAX_HEADS];
 };
 
-static inline float sim_act(const struct sim *s, float x)
-{
+static inline float sim_act(const struct sim *s, float x) {
     return s->act_bf16 ? round_bf16(x) : x;
 }
 
-static inline float sim_op(const struct sim *s, float x)
-{
+static inline float sim_op(const struct sim *s, float x) {
     return s->op_bf16 ? round_bf16(x) : x;
 }
 
-static inline float sim_silu(float x)
-{
+static inline float sim_silu(float x) {
     return x / (1.0F + expf(-x));
 }
 
-static inline void sim_start(struct sim *s)
-{
+static inline void sim_start(struct sim *s) {
     memcpy(s->conv, s->m->conv0, sizeof(s->conv));
     memcpy(s->ssm, s->m->ssm0, sizeof(s->ssm));
 }
 
-static inline void sim_conv(struct sim *s, int32_t from, int32_t n)
-{
+static inline void sim_conv(struct sim *s, int32_t from, int32_t n) {
     const struct model *m = s->m;
     const int32_t width = m->config.conv_width;
     for (int32_t c = 0; c < m->dim; c++) {
@@ -54,7 +51,8 @@ static inline void sim_conv(struct sim *s, int32_t from, int32_t n)
                 const int32_t k = s->reversed ? width - 1 - j : j;
                 acc += m->conv_weight[c * width + k] * x[t + k];
             }
-            s->c[t * m->dim + c] = sim_act(s, m->config.conv_act == HB_CONV_SILU ? sim_silu(acc) : acc);
+            s->c[t * m->dim + c] =
+                sim_act(s, m->config.conv_act == HB_CONV_SILU ? sim_silu(acc) : acc);
         }
         for (int32_t j = 0; j < m->window; j++) {
             s->conv[c * m->window + j] = x[n + j];
@@ -62,13 +60,13 @@ static inline void sim_conv(struct sim *s, int32_t from, int32_t n)
     }
 }
 
-static inline void sim_steps(struct sim *s, int32_t path, int32_t from, int32_t n)
-{
+static inline void sim_steps(struct sim *s, int32_t path, int32_t from, int32_t n) {
     const struct model *m = s->m;
     const struct hb_config *c = &m->config;
     const int32_t clamp = path == HB_PATH_DECODE ? c->dt_clamp_decode : c->dt_clamp_prefill;
     for (int32_t i = 0; i < n * c->n_heads; i++) {
-        float a = m->dt[from * c->n_heads + i] + (m->params.dt_bias ? m->dt_bias[i % c->n_heads] : 0.0F);
+        float a =
+            m->dt[from * c->n_heads + i] + (m->params.dt_bias ? m->dt_bias[i % c->n_heads] : 0.0F);
         if (c->dt_softplus && a <= 20.0F) {
             a = s->naive_softplus ? logf(1.0F + expf(a)) : log1pf(expf(a));
         }
@@ -83,8 +81,7 @@ struct sim_token {
     float dt;
 };
 
-static inline struct sim_token sim_token(const struct sim *s, int32_t t, int32_t head)
-{
+static inline struct sim_token sim_token(const struct sim *s, int32_t t, int32_t head) {
     const struct hb_config *c = &s->m->config;
     const int32_t group = head / (c->n_heads / c->n_groups);
     const float *row = s->c + t * s->m->dim;
@@ -94,8 +91,7 @@ static inline struct sim_token sim_token(const struct sim *s, int32_t t, int32_t
     return k;
 }
 
-static inline float sim_dot(const struct sim *s, const float *a, const float *b, int32_t round_b)
-{
+static inline float sim_dot(const struct sim *s, const float *a, const float *b, int32_t round_b) {
     const int32_t n = s->m->config.state_size;
     float sum = 0.0F;
     for (int32_t i = 0; i < n; i++) {
@@ -105,8 +101,7 @@ static inline float sim_dot(const struct sim *s, const float *a, const float *b,
     return sum;
 }
 
-static inline void sim_recurrence(struct sim *s, int32_t n, int32_t head)
-{
+static inline void sim_recurrence(struct sim *s, int32_t n, int32_t head) {
     const struct hb_config *c = &s->m->config;
     const float d = s->m->params.d ? s->m->d[head] : 0.0F;
     for (int32_t t = 0; t < n; t++) {
@@ -115,16 +110,18 @@ static inline void sim_recurrence(struct sim *s, int32_t n, int32_t head)
         for (int32_t p = 0; p < c->head_dim; p++) {
             float *h = s->ssm + (head * c->head_dim + p) * c->state_size;
             for (int32_t i = 0; i < c->state_size; i++) {
-                h[i] = decay * h[i] + (s->reversed ? k.dt * k.b[i] * k.x[p] : k.dt * k.x[p] * k.b[i]);
+                h[i] =
+                    decay * h[i] + (s->reversed ? k.dt * k.b[i] * k.x[p] : k.dt * k.x[p] * k.b[i]);
             }
             s->y[t * s->m->inner + head * c->head_dim + p] = sim_dot(s, k.c, h, 0) + d * k.x[p];
         }
     }
 }
 
-/* Outputs of one chunk of len tokens from t0, ops-mamba2.md 4 and 4.2; sum are the cumulative log decays. */
-static inline void sim_chunk_outputs(struct sim *s, int32_t t0, int32_t len, int32_t head, const float *sum)
-{
+/* Outputs of one chunk of len tokens from t0, ops-mamba2.md 4 and 4.2; sum are the cumulative log
+ * decays. */
+static inline void sim_chunk_outputs(struct sim *s, int32_t t0, int32_t len, int32_t head,
+                                     const float *sum) {
     const struct hb_config *c = &s->m->config;
     const float d = s->m->params.d ? s->m->d[head] : 0.0F;
     for (int32_t i = 0; i < len; i++) {
@@ -132,7 +129,8 @@ static inline void sim_chunk_outputs(struct sim *s, int32_t t0, int32_t len, int
         float w[SIM_MAX_CHUNK];
         for (int32_t j = 0; j <= i; j++) {
             const struct sim_token kj = sim_token(s, t0 + j, head);
-            w[j] = sim_op(s, sim_dot(s, ki.c, kj.b, 0) * expf(fminf(sum[i] - sum[j], 0.0F)) * kj.dt);
+            w[j] =
+                sim_op(s, sim_dot(s, ki.c, kj.b, 0) * expf(fminf(sum[i] - sum[j], 0.0F)) * kj.dt);
         }
         for (int32_t p = 0; p < c->head_dim; p++) {
             const float *h = s->ssm + (head * c->head_dim + p) * c->state_size;
@@ -146,8 +144,8 @@ static inline void sim_chunk_outputs(struct sim *s, int32_t t0, int32_t len, int
     }
 }
 
-static inline void sim_chunk_state(struct sim *s, int32_t t0, int32_t len, int32_t head, const float *sum)
-{
+static inline void sim_chunk_state(struct sim *s, int32_t t0, int32_t len, int32_t head,
+                                   const float *sum) {
     const struct hb_config *c = &s->m->config;
     for (int32_t p = 0; p < c->head_dim; p++) {
         float *h = s->ssm + (head * c->head_dim + p) * c->state_size;
@@ -163,23 +161,43 @@ static inline void sim_chunk_state(struct sim *s, int32_t t0, int32_t len, int32
     }
 }
 
-static inline void sim_chunks(struct sim *s, int32_t n, int32_t head)
-{
+/* Cumulative sums of len terms in place: in sequence, as a scan of doubling steps, or each from its
+ * last term back. */
+static inline void sim_cumsum(int32_t kind, int32_t len, float *sum) {
+    float next[SIM_MAX_CHUNK];
+    if (kind == HB_CS_SEQUENTIAL) {
+        for (int32_t i = 1; i < len; i++) {
+            sum[i] += sum[i - 1];
+        }
+    }
+    for (int32_t gap = 1; gap < len && kind == HB_CS_TREE; gap *= 2) {
+        for (int32_t i = 0; i < len; i++) {
+            next[i] = i >= gap ? sum[i] + sum[i - gap] : sum[i];
+        }
+        memcpy(sum, next, (size_t)len * sizeof(float));
+    }
+    for (int32_t i = len - 1; i >= 0 && kind == HB_CS_ANY; i--) {
+        for (int32_t j = i - 1; j >= 0; j--) {
+            sum[i] += sum[j];
+        }
+    }
+}
+
+static inline void sim_chunks(struct sim *s, int32_t n, int32_t head) {
     const int32_t q = s->m->config.chunk_size;
     for (int32_t t0 = 0; t0 < n; t0 += q) {
         const int32_t len = n - t0 < q ? n - t0 : q;
-        float sum[SIM_MAX_CHUNK], total = 0.0F;
+        float sum[SIM_MAX_CHUNK];
         for (int32_t i = 0; i < len; i++) {
-            total += s->step[(t0 + i) * s->m->config.n_heads + head] * s->m->a[head];
-            sum[i] = total;
+            sum[i] = s->step[(t0 + i) * s->m->config.n_heads + head] * s->m->a[head];
         }
+        sim_cumsum(s->sums, len, sum);
         sim_chunk_outputs(s, t0, len, head, sum);
         sim_chunk_state(s, t0, len, head, sum);
     }
 }
 
-static inline float sim_root(const struct sim *s, const float *v, int32_t from)
-{
+static inline float sim_root(const struct sim *s, const float *v, int32_t from) {
     const int32_t n = s->m->config.norm_group;
     float sum = 0.0F;
     for (int32_t i = from; i < from + n; i++) {
@@ -188,8 +206,7 @@ static inline float sim_root(const struct sim *s, const float *v, int32_t from)
     return 1.0F / sqrtf(sum / (float)n + s->m->config.norm_eps);
 }
 
-static inline void sim_gate_norm(struct sim *s, int32_t from, int32_t t)
-{
+static inline void sim_gate_norm(struct sim *s, int32_t from, int32_t t) {
     const struct model *m = s->m;
     const int32_t g = m->config.gate_norm;
     const float *z = m->z + (from + t) * m->inner;
@@ -210,8 +227,7 @@ static inline void sim_gate_norm(struct sim *s, int32_t from, int32_t t)
 }
 
 /* Tokens from..from+n-1 of the model in one call; out [n, inner] starts at 0. */
-static inline void sim_call(struct sim *s, int32_t path, int32_t from, int32_t n)
-{
+static inline void sim_call(struct sim *s, int32_t path, int32_t from, int32_t n) {
     const int32_t heads = s->m->config.n_heads;
     sim_conv(s, from, n);
     sim_steps(s, path, from, n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The error bounds of the oracle: a correct fp32 or bf16 computation stays inside in every element, whatever the form
- * and the values; a planted relative error of 2^-16 and wrong formulas do not. */
+ * The error bounds of the oracle: a correct fp32 or bf16 computation stays inside in every element,
+ * whatever the form and the values; a planted relative error of 2^-16 and wrong formulas do not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,16 +11,9 @@
 #include <cmocka.h>
 
 #include "harness/tests/oracle_sim.h"
+#include "harness/tests/oracle_tally.h"
 
-enum { MAX_OUT = MAX_LEN * MAX_INNER, MAX_RATIOS = 1 << 18 };
-
-/* What a comparison saw. */
-struct tally {
-    int64_t n, outside, vacuous, planted_seen, planted;
-    double worst; /* largest |err| / B */
-    double *ratio;
-    int64_t n_ratio;
-};
+enum { MAX_OUT = MAX_LEN * MAX_INNER };
 
 struct run {
     struct model m;
@@ -31,8 +24,7 @@ struct run {
 };
 
 /* Profiles as a backend would declare them. */
-static void declare(struct run *r, int32_t kind)
-{
+static void declare(struct run *r, int32_t kind) {
     struct hb_profile p = plain_profile();
     struct sim *s = &r->sim;
     s->m = &r->m;
@@ -42,6 +34,8 @@ static void declare(struct run *r, int32_t kind)
     s->state_bf16 = (kind & 4) != 0;
     s->naive_softplus = (kind & 8) != 0;
     s->reversed = draw_int(0, 1);
+    s->sums = draw_int(0, 2);
+    p.cs_tree = s->sums;
     s->two_roundings = s->act_bf16 && draw_int(0, 1) && r->m.config.gate_norm != HB_GATE_ONLY;
     p.u_io = s->act_bf16 ? 0x1p-8 : 0.0;
     p.sp_abs = s->naive_softplus ? 0x1p-22 : 0.0;
@@ -53,8 +47,7 @@ static void declare(struct run *r, int32_t kind)
     r->prefill = p;
 }
 
-static void start(struct run *r)
-{
+static void start(struct run *r) {
     r->state = hb_ref_state_new(&r->m.config);
     r->at = hb_ref_state_new(&r->m.config);
     assert_non_null(r->state);
@@ -63,29 +56,13 @@ static void start(struct run *r)
     sim_start(&r->sim);
 }
 
-static void stop(struct run *r)
-{
+static void stop(struct run *r) {
     hb_ref_state_free(r->state);
     hb_ref_state_free(r->at);
 }
 
-static void judge(struct tally *t, double got, double want, double bound, double mag)
-{
-    const double err = fabs(got - want);
-    t->n++;
-    t->vacuous += bound > mag;
-    t->outside += !(err <= bound);
-    t->worst = err > t->worst * bound ? err / bound : t->worst;
-    t->planted += want != 0.0;
-    t->planted_seen += want != 0.0 && fabs(got * (1.0 + 0x1p-16) - want) > bound;
-    if (t->ratio != NULL && t->n_ratio < MAX_RATIOS && err > 0.0) {
-        t->ratio[t->n_ratio++] = bound / err;
-    }
-}
-
-static void judge_state(const struct run *r, const struct hb_ref_state *state, const struct hb_profile *p,
-                        int32_t stores, struct tally *t)
-{
+static void judge_state(const struct run *r, const struct hb_ref_state *state,
+                        const struct hb_profile *p, int32_t stores, struct tally *t) {
     for (int32_t i = 0; i < r->m.n_state; i++) {
         const double b = hb_ref_state_bound(&r->m.config, p, state, i, stores);
         judge(t, (double)r->sim.ssm[i], state->h[i], b, fabs(state->m[i]));
@@ -96,15 +73,14 @@ static void judge_state(const struct run *r, const struct hb_ref_state *state, c
 }
 
 /* One call on both sides; with tracked > 0 the state after that many tokens is compared too. */
-static void step(struct run *r, int32_t path, int32_t from, int32_t n, int32_t tracked, struct tally *out,
-                 struct tally *state)
-{
+static void step(struct run *r, int32_t path, int32_t from, int32_t n, int32_t tracked,
+                 struct tally *out, struct tally *state) {
     const struct model *m = &r->m;
     const struct hb_profile *p = path == HB_PATH_DECODE ? &r->decode : &r->prefill;
     const int32_t n_out = n * m->inner;
     assert_int_equal(hb_ref_mamba2(&m->config, &m->params, p, path, n, m->z + from * m->inner,
-                                   m->xbc + from * m->dim, m->dt + from * m->config.n_heads, r->state, r->out,
-                                   r->bound, r->mag, r->at, tracked),
+                                   m->xbc + from * m->dim, m->dt + from * m->config.n_heads,
+                                   r->state, r->out, r->bound, r->mag, r->at, tracked),
                      0);
     if (tracked > 0) {
         struct sim *whole = malloc(sizeof(*whole));
@@ -123,8 +99,7 @@ static void step(struct run *r, int32_t path, int32_t from, int32_t n, int32_t t
 }
 
 /* A random history: prefill, decodes, another prefill, decodes. */
-static void play(struct run *r, struct tally *out, struct tally *state)
-{
+static void play(struct run *r, struct tally *out, struct tally *state) {
     const int32_t first = draw_int(1, 20), decodes = draw_int(0, 3), second = draw_int(1, 20);
     start(r);
     step(r, HB_PATH_PREFILL, 0, first, draw_int(0, first), out, state);
@@ -138,22 +113,10 @@ static void play(struct run *r, struct tally *out, struct tally *state)
     stop(r);
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
+static const char *const class_names[N_CLASSES] = {"same sign", "ordinary", "large dt", "tiny dt",
+                                                   "cancel",    "wide",     "zeros"};
 
-static double quantile(struct tally *t, double at)
-{
-    qsort(t->ratio, (size_t)t->n_ratio, sizeof(double), compare_doubles);
-    return t->n_ratio > 0 ? t->ratio[(int64_t)(at * (double)(t->n_ratio - 1))] : 0.0;
-}
-
-static const char *const class_names[N_CLASSES] = {"same sign", "ordinary", "large dt", "tiny dt", "cancel", "wide", "zeros"};
-
-static void correct_results_stay_inside(int32_t value_class)
-{
+static void correct_results_stay_inside(int32_t value_class) {
     struct run *r = calloc(1, sizeof(*r));
     assert_non_null(r);
     for (int32_t kind = 0; kind < 16; kind++) {
@@ -165,9 +128,11 @@ static void correct_results_stay_inside(int32_t value_class)
             declare(r, kind);
             play(r, &out, &state);
         }
-        print_message("%-9s act %s %-5s state %s: worst err/B out %.3f state %.3f, median B/err %.0f, vacuous %.2f%%\n",
-                      class_names[value_class], kind & 1 ? "bf16" : "fp32", kind & 2 ? "chunk" : "rec",
-                      kind & 4 ? "bf16" : "fp32", out.worst, state.worst, quantile(&out, 0.5),
+        print_message("%-9s act %s %-5s state %s: worst err/B out %.3f state %.3f, median B/err "
+                      "%.0f, vacuous %.2f%%\n",
+                      class_names[value_class], kind & 1 ? "bf16" : "fp32",
+                      kind & 2 ? "chunk" : "rec", kind & 4 ? "bf16" : "fp32", out.worst,
+                      state.worst, quantile(&out, 0.5),
                       100.0 * (double)out.vacuous / (double)out.n);
         free(out.ratio);
         assert_int_equal(out.outside, 0);
@@ -176,52 +141,44 @@ static void correct_results_stay_inside(int32_t value_class)
     free(r);
 }
 
-static void bounds_hold_without_cancellation(void **unused)
-{
+static void bounds_hold_without_cancellation(void **unused) {
     (void)unused;
     correct_results_stay_inside(CLASS_SAME_SIGN);
 }
 
-static void bounds_hold_on_ordinary_values(void **unused)
-{
+static void bounds_hold_on_ordinary_values(void **unused) {
     (void)unused;
     correct_results_stay_inside(CLASS_ORDINARY);
 }
 
-static void bounds_hold_on_large_steps(void **unused)
-{
+static void bounds_hold_on_large_steps(void **unused) {
     (void)unused;
     correct_results_stay_inside(CLASS_LARGE_DT);
 }
 
-static void bounds_hold_on_tiny_steps(void **unused)
-{
+static void bounds_hold_on_tiny_steps(void **unused) {
     (void)unused;
     correct_results_stay_inside(CLASS_TINY_DT);
 }
 
-static void bounds_hold_on_cancelling_values(void **unused)
-{
+static void bounds_hold_on_cancelling_values(void **unused) {
     (void)unused;
     correct_results_stay_inside(CLASS_CANCEL);
 }
 
-static void bounds_hold_on_wide_values(void **unused)
-{
+static void bounds_hold_on_wide_values(void **unused) {
     (void)unused;
     correct_results_stay_inside(CLASS_WIDE);
 }
 
-static void bounds_hold_on_zeros(void **unused)
-{
+static void bounds_hold_on_zeros(void **unused) {
     (void)unused;
     correct_results_stay_inside(CLASS_ZEROS);
 }
 
-/* The sensitivity that a bound must leave: an fp32 result off by a factor 1 + 2^-16 is outside in 95 of 100 places when
- * the values are ordinary in the sense that sums do not cancel. Chunks of 4 and 8: the bound grows with 2Q. */
-static void planted_error_of_2_to_minus_16_is_outside(void **unused)
-{
+/* The sensitivity that a bound must leave: an fp32 result off by a factor 1 + 2^-16 is outside in
+ * 95 of 100 places when the values are ordinary in the sense that sums do not cancel. */
+static void planted_error_of_2_to_minus_16_is_outside(void **unused) {
     (void)unused;
     struct run *r = calloc(1, sizeof(*r));
     assert_non_null(r);
@@ -229,8 +186,8 @@ static void planted_error_of_2_to_minus_16_is_outside(void **unused)
         struct tally out = {0}, state = {0};
         for (int32_t k = 0; k < 200; k++) {
             draw_model(&r->m, CLASS_SAME_SIGN, 0);
-            r->m.config.chunk_size = draw_int(0, 1) ? 4 : 8;
             declare(r, chunked ? 2 : 0);
+            r->sim.sums = r->prefill.cs_tree = HB_CS_SEQUENTIAL;
             play(r, &out, &state);
         }
         const double seen = (double)out.planted_seen / (double)out.planted;
@@ -244,39 +201,33 @@ static void planted_error_of_2_to_minus_16_is_outside(void **unused)
     free(r);
 }
 
-/* Wrong formulas on the side of the oracle; each must put some element outside, in recurrence and chunks, fp32. */
-static void no_change(struct model *m)
-{
+/* Wrong formulas on the side of the oracle; each must put some element outside, in recurrence and
+ * chunks, fp32. */
+static void no_change(struct model *m) {
     (void)m;
 }
 
-static void wrong_rate(struct model *m)
-{
+static void wrong_rate(struct model *m) {
     m->a[0] *= 1.0F + 0x1p-7F;
 }
 
-static void lost_bias(struct model *m)
-{
+static void lost_bias(struct model *m) {
     m->params.dt_bias = NULL;
 }
 
-static void lost_skip(struct model *m)
-{
+static void lost_skip(struct model *m) {
     m->params.d = NULL;
 }
 
-static void lost_clamp(struct model *m)
-{
+static void lost_clamp(struct model *m) {
     m->config.dt_clamp_prefill = HB_DT_CLAMP_NONE;
 }
 
-static void clamp_from_below_only(struct model *m)
-{
+static void clamp_from_below_only(struct model *m) {
     m->config.dt_clamp_prefill = HB_DT_CLAMP_MIN_ONLY;
 }
 
-static void reversed_taps(struct model *m)
-{
+static void reversed_taps(struct model *m) {
     for (int32_t c = 0; c < m->dim; c++) {
         float *w = m->conv_weight + c * m->config.conv_width;
         const float first = w[0];
@@ -285,18 +236,15 @@ static void reversed_taps(struct model *m)
     }
 }
 
-static void lost_history(struct model *m)
-{
+static void lost_history(struct model *m) {
     memset(m->conv0, 0, sizeof(m->conv0));
 }
 
-static void lost_state(struct model *m)
-{
+static void lost_state(struct model *m) {
     memset(m->ssm0, 0, sizeof(m->ssm0));
 }
 
-static void other_groups(struct model *m)
-{
+static void other_groups(struct model *m) {
     float *b = m->xbc + m->inner;
     for (int32_t t = 0; t < MAX_LEN; t++, b += m->dim) { /* B of the first two groups exchanged */
         for (int32_t n = 0; n < m->config.state_size; n++) {
@@ -307,33 +255,27 @@ static void other_groups(struct model *m)
     }
 }
 
-static void gate_on_the_other_side(struct model *m)
-{
+static void gate_on_the_other_side(struct model *m) {
     m->config.gate_norm = HB_GATE_NORM_BEFORE;
 }
 
-static void one_norm_group(struct model *m)
-{
+static void one_norm_group(struct model *m) {
     m->config.norm_group = m->inner;
 }
 
-static void other_eps(struct model *m)
-{
+static void other_eps(struct model *m) {
     m->config.norm_eps = 1e-3F;
 }
 
-static void no_activation(struct model *m)
-{
+static void no_activation(struct model *m) {
     m->config.conv_act = HB_CONV_NONE;
 }
 
-static void no_softplus(struct model *m)
-{
+static void no_softplus(struct model *m) {
     m->config.dt_softplus = 0;
 }
 
-static void late_token(struct model *m)
-{
+static void late_token(struct model *m) {
     m->xbc[2 * m->dim] = m->xbc[m->dim];
 }
 
@@ -363,8 +305,7 @@ static const struct mutation mutations[] = {
 };
 
 /* Fixed sizes in which every mutation matters. */
-static void draw_mutable(struct model *m)
-{
+static void draw_mutable(struct model *m) {
     do {
         draw_model(m, CLASS_ORDINARY, 1);
     } while (m->config.n_groups < 2 || m->config.head_dim < 2 || m->config.state_size < 4);
@@ -375,16 +316,16 @@ static void draw_mutable(struct model *m)
 }
 
 /* One prefill of n tokens: the simulated backend follows right, the oracle follows wrong. */
-static void compare_models(struct run *r, const struct model *right, int32_t n, struct tally *out)
-{
+static void compare_models(struct run *r, const struct model *right, int32_t n, struct tally *out) {
     r->sim.m = right;
     sim_start(&r->sim);
     sim_call(&r->sim, HB_PATH_PREFILL, 0, n);
     struct hb_ref_state *state = hb_ref_state_new(&r->m.config);
     assert_non_null(state);
     hb_ref_state_set(&r->m.config, state, r->m.conv0, r->m.ssm0);
-    assert_int_equal(hb_ref_mamba2(&r->m.config, &r->m.params, &r->prefill, HB_PATH_PREFILL, n, r->m.z, r->m.xbc,
-                                   r->m.dt, state, r->out, r->bound, r->mag, NULL, 0),
+    assert_int_equal(hb_ref_mamba2(&r->m.config, &r->m.params, &r->prefill, HB_PATH_PREFILL, n,
+                                   r->m.z, r->m.xbc, r->m.dt, state, r->out, r->bound, r->mag, NULL,
+                                   0),
                      0);
     for (int32_t i = 0; i < n * r->m.inner; i++) {
         judge(out, (double)r->sim.out[i], r->out[i], r->bound[i], r->mag[i]);
@@ -392,8 +333,7 @@ static void compare_models(struct run *r, const struct model *right, int32_t n, 
     hb_ref_state_free(state);
 }
 
-static void wrong_formulas_are_outside(void **unused)
-{
+static void wrong_formulas_are_outside(void **unused) {
     (void)unused;
     struct run *r = calloc(1, sizeof(*r));
     struct model *right = calloc(1, sizeof(*right));
@@ -409,7 +349,8 @@ static void wrong_formulas_are_outside(void **unused)
             compare_models(r, right, 12, &out);
             const int must = mutations[k].fires && !(kind & 1);
             if ((must && out.outside == 0) || (!mutations[k].fires && out.outside > 0)) {
-                fail_msg("%s: %ld of %ld outside", mutations[k].name, (long)out.outside, (long)out.n);
+                fail_msg("%s: %ld of %ld outside", mutations[k].name, (long)out.outside,
+                         (long)out.n);
             }
         }
     }
@@ -417,110 +358,9 @@ static void wrong_formulas_are_outside(void **unused)
     free(r);
 }
 
-/* Attention in fp32 with the online softmax in blocks of block keys; weights rounded to bf16 where the profile says so. */
-struct attention_case {
-    struct hb_config config;
-    int32_t n_ctx, block, bf16;
-    float q[64], keys[64 * 128], values[64 * 128];
-    float out[64];
-};
-
-static void sim_attention_head(struct attention_case *a, int32_t h)
-{
-    const struct hb_config *c = &a->config;
-    const int32_t dim = c->attn_dim, kv = h / (c->n_q_heads / c->n_kv_heads), stride = c->n_kv_heads * dim;
-    const float scale = c->sm_scale != 0.0F ? c->sm_scale : 1.0F / sqrtf((float)dim);
-    float top = -INFINITY, sum = 0.0F, acc[64] = {0};
-    for (int32_t j0 = 0; j0 < a->n_ctx; j0 += a->block) {
-        const int32_t j1 = j0 + a->block < a->n_ctx ? j0 + a->block : a->n_ctx;
-        float l[128], next = top;
-        for (int32_t j = j0; j < j1; j++) {
-            float dot = 0.0F;
-            for (int32_t i = 0; i < dim; i++) {
-                dot += a->q[h * dim + i] * a->keys[j * stride + kv * dim + i];
-            }
-            l[j - j0] = dot * scale;
-            next = fmaxf(next, l[j - j0]);
-        }
-        const float shrink = expf(top - next);
-        sum *= shrink;
-        for (int32_t i = 0; i < dim; i++) {
-            acc[i] *= shrink;
-        }
-        for (int32_t j = j0; j < j1; j++) {
-            const float w = expf(l[j - j0] - next);
-            sum += w;
-            for (int32_t i = 0; i < dim; i++) {
-                acc[i] += (a->bf16 ? round_bf16(w) : w) * a->values[j * stride + kv * dim + i];
-            }
-        }
-        top = next;
-    }
-    for (int32_t i = 0; i < dim; i++) {
-        const float o = acc[i] / sum;
-        a->out[h * dim + i] = a->bf16 ? round_bf16(o) : o;
-    }
-}
-
-static void draw_attention(struct attention_case *a, int32_t k)
-{
-    static const int32_t heads[3][2] = {{1, 1}, {4, 2}, {4, 4}};
-    const float width = k % 3 == 0 ? 0.5F : k % 3 == 1 ? 3.0F : 12.0F; /* flat, peaked, one key takes all */
-    a->config.n_q_heads = heads[k % 3][0];
-    a->config.n_kv_heads = heads[k % 3][1];
-    a->config.attn_dim = draw_int(1, 16);
-    a->config.sm_scale = draw_int(0, 1) ? 0.3F : 0.0F;
-    a->n_ctx = draw_int(1, 128);
-    a->bf16 = draw_int(0, 1);
-    a->block = draw_int(1, 128);
-    fill_uniform(a->q, 64, -width, width);
-    fill_uniform(a->keys, 64 * 128, -width, width);
-    fill_uniform(a->values, 64 * 128, -1.0F, 1.0F);
-    for (int32_t i = 0; i < 64 * 128 && draw_int(0, 3) == 0; i++) {
-        a->values[i] = i % 2 ? 1.0F : -0.99F; /* cancelling */
-    }
-}
-
-static void attention_stays_inside(void **unused)
-{
-    (void)unused;
-    struct attention_case *a = calloc(1, sizeof(*a));
-    double out[64], bound[64], mag[64];
-    struct tally t = {0}, late = {0};
-    t.ratio = malloc(MAX_RATIOS * sizeof(double));
-    assert_non_null(a);
-    assert_non_null(t.ratio);
-    for (int32_t k = 0; k < 600; k++) {
-        draw_attention(a, k);
-        struct hb_profile p = plain_profile();
-        p.attn_block = a->block;
-        p.u_op = p.u_io = a->bf16 ? 0x1p-8 : 0.0;
-        hb_ref_attention(&a->config, &p, a->n_ctx, a->q, a->keys, a->values, out, bound, mag);
-        for (int32_t h = 0; h < a->config.n_q_heads; h++) {
-            sim_attention_head(a, h);
-        }
-        const int32_t n = a->config.n_q_heads * a->config.attn_dim;
-        for (int32_t i = 0; i < n; i++) {
-            judge(&t, (double)a->out[i], out[i], bound[i], mag[i]);
-        }
-        if (!a->bf16 && k % 3 == 0 && a->n_ctx > 1) { /* control: the last of many even keys forgotten */
-            hb_ref_attention(&a->config, &p, a->n_ctx - 1, a->q, a->keys, a->values, out, bound, mag);
-            for (int32_t i = 0; i < n; i++) {
-                judge(&late, (double)a->out[i], out[i], bound[i], mag[i]);
-            }
-        }
-    }
-    print_message("attention: worst err/B %.3f, median B/err %.0f, vacuous %.2f%%; last key forgotten: %.0f%% outside\n",
-                  t.worst, quantile(&t, 0.5), 100.0 * (double)t.vacuous / (double)t.n,
-                  100.0 * (double)late.outside / (double)late.n);
-    assert_int_equal(t.outside, 0);
-    assert_true((double)late.outside > 0.5 * (double)late.n);
-    free(t.ratio);
-    free(a);
-}
-
-int main(void)
-{
+int main(int argc, char **argv) {
+    model_seed =
+        argc > 1 ? strtoull(argv[1], NULL, 10) : 1; /* another seed plays other histories */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounds_hold_without_cancellation),
         cmocka_unit_test(bounds_hold_on_ordinary_values),
@@ -531,7 +371,6 @@ int main(void)
         cmocka_unit_test(bounds_hold_on_zeros),
         cmocka_unit_test(planted_error_of_2_to_minus_16_is_outside),
         cmocka_unit_test(wrong_formulas_are_outside),
-        cmocka_unit_test(attention_stays_inside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
