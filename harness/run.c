@@ -188,18 +188,24 @@ static int make_params(struct hb_run *r) {
 
 /* --- regions ---------------------------------------------------------------------------------------------------- */
 
+static int no_regions(struct hb_run *r, const char *name, const struct hb_error *e) {
+    hb_verdict_set(r->v, HB_VERDICT_DEVICE, "regions", name, HB_OK, e->status,
+                   "before the first step: regions of the backend (%s): %s", name, e->text);
+    return -1;
+}
+
 static int open_regions(struct hb_run *r) {
     struct hb_error e = {.struct_size = sizeof e};
-    if (r->backend->n_regions(r->handle, &r->n_regions, &e) != HB_OK ||
-        r->n_regions > HB_MAX_REGIONS) {
-        r->n_regions = 0;
-        return -1;
+    int32_t n = 0;
+    if (r->backend->n_regions(r->handle, &n, &e) != HB_OK || n < 0 || n > HB_MAX_REGIONS) {
+        return no_regions(r, "number", &e);
     }
+    r->n_regions = n;
     for (int32_t i = 0; i < r->n_regions; i++) {
         struct hb_region *region = &r->region[i];
         region->struct_size = sizeof *region;
         if (r->backend->region(r->handle, i, region, &e) != HB_OK) {
-            return -1;
+            return no_regions(r, "description", &e);
         }
         size_t bytes = region->bytes ? (size_t)region->bytes : 1;
         r->mirror[i] = malloc(bytes);
@@ -235,11 +241,11 @@ static int fill_pool(struct hb_run *r) {
             }
             hb_pack(region->dtype, values, n, r->want[i]);
             if (r->backend->region_write(r->handle, i, 0, r->want[i], region->bytes, &e) != HB_OK) {
-                return -1;
+                return no_regions(r, region->name, &e);
             }
         }
         if (r->backend->region_read(r->handle, i, 0, r->mirror[i], region->bytes, &e) != HB_OK) {
-            return -1;
+            return no_regions(r, region->name, &e);
         }
     }
     return 0;
@@ -286,7 +292,7 @@ static int open_run(struct hb_run *r) {
     }
     r->content = calloc((size_t)r->config.n_slots + 1, sizeof *r->content);
     if (!r->content || open_regions(r) || fill_pool(r)) {
-        r->no_memory = 1;
+        r->no_memory = r->v->kind == HB_VERDICT_PASS;
         return 0;
     }
     hb_kv_alloc_init(&r->kv, r->config.n_kv, (uint32_t)r->c->config.seed);
@@ -396,6 +402,15 @@ static void run_step(struct hb_run *r, const struct hb_case_step *step) {
     }
 }
 
+/* Dumps belong to the case itself, not to its transformed runs. */
+static void write_dump(struct hb_run *r) {
+    struct hb_error e = {.struct_size = sizeof e};
+    if (r->o->dump_dir && hb_dump_write(&r->dump, r->o->dump_dir, r->c, &e) != HB_OK) {
+        hb_verdict_set(r->v, HB_VERDICT_ENVIRONMENT, "dump", "run", HB_OK, e.status, "%s", e.text);
+    }
+    hb_dump_free(&r->dump);
+}
+
 int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
                 const struct hb_run_options *o, const struct hb_twist *twist,
                 struct hb_capture *capture, struct hb_verdict *v, struct hb_run_stats *stats) {
@@ -422,6 +437,7 @@ int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
             capture_slots(r);
         }
     }
+    write_dump(r);
     int no_memory = r->no_memory;
     close_run(r);
     free(r);

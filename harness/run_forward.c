@@ -657,6 +657,20 @@ static void advance_contents(struct hb_run *r, struct forward *f) {
 
 /* --- calls -------------------------------------------------------------------------------------------------------- */
 
+static void dump_layer(struct hb_run *r, const struct forward *f, int32_t layer,
+                       const struct layer_buffers *lb) {
+    static const char *const names[2][4] = {{"in.z", "in.xbc", "in.dt", "out.y"},
+                                            {"in.q", "in.k", "in.v", "out.o"}};
+    int32_t is_attention = r->config.layer_kind[layer] == HB_LAYER_ATTENTION;
+    for (int k = 0; k < 4 && r->o->dump_dir; k++) {
+        if (hb_dump_floats(&r->dump, r->step, layer, names[is_attention][k], f->n_tokens,
+                           lb->width[k], lb->host[k])) {
+            r->no_memory = 1;
+            return;
+        }
+    }
+}
+
 static void layer_done(struct hb_run *r, struct forward *f, int32_t layer, struct layer_buffers *lb) {
     int32_t is_attention = r->config.layer_kind[layer] == HB_LAYER_ATTENTION;
     f->layers_run |= 1u << layer;
@@ -669,6 +683,7 @@ static void layer_done(struct hb_run *r, struct forward *f, int32_t layer, struc
     if (read_output(r, f, lb)) {
         return;
     }
+    dump_layer(r, f, layer, lb);
     check_padding(r, f, layer, lb);
     if (!numbers_wanted(r) || hb_run_done(r)) {
         return;
@@ -831,6 +846,12 @@ static void end_forward(struct hb_run *r, struct forward *f) {
         return;
     }
     memset(&r->phase, 0, sizeof r->phase);
+    for (int32_t i = 0; i < r->n_regions && r->o->dump_dir; i++) {
+        if (hb_dump_region(&r->dump, r->step, &r->region[i], r->actual[i])) {
+            r->no_memory = 1;
+            return;
+        }
+    }
     for (int32_t l = 0; l < r->config.n_layers && !hb_run_done(r); l++) {
         if (f->layers_run >> l & 1) {
             check_layer_state(r, f, l);

@@ -4,6 +4,7 @@
 #ifndef HB_HARNESS_RUN_INTERNAL_H
 #define HB_HARNESS_RUN_INTERNAL_H
 
+#include "harness/dump.h"
 #include "harness/materialize.h"
 #include "harness/oracle/oracle.h"
 #include "harness/run.h"
@@ -79,6 +80,7 @@ struct hb_run {
     struct hb_forward_phase phase;
     int32_t step; /* index of the running step */
     int32_t no_memory;
+    struct hb_dump dump;
     int64_t tampered; /* elements seen so far of the tamper kind */
     /* scratch of the forward */
     float *scratch_f;
