@@ -29,10 +29,12 @@ int32_t hb_backend_find(const char *name) {
     return -1;
 }
 
-/* The driver lists each GPU as a folder of /proc with its model in a text file; reading it starts no context. */
+/* The driver lists each GPU as a folder of /proc with its model in a text file; reading it starts
+ * no context. */
 static int read_model(const char *folder, char *out, size_t cap) {
     char path[512];
-    if (snprintf(path, sizeof path, "/proc/driver/nvidia/gpus/%s/information", folder) >= (int)sizeof path) {
+    if (snprintf(path, sizeof path, "/proc/driver/nvidia/gpus/%s/information", folder) >=
+        (int)sizeof path) {
         return 0;
     }
     FILE *f = fopen(path, "re");
@@ -82,8 +84,8 @@ int32_t hb_backend_available(int32_t index, struct hb_error *err) {
     }
     const struct hb_backend_entry *b = &backends[index];
     if (!b->adapter()) {
-        return hb_fail_text(err, HB_ERR_UNSUPPORTED, "the backend '%s' is not in this build%s", b->name,
-                            b->needs_gpu ? ": it was built without nvcc" : "");
+        return hb_fail_text(err, HB_ERR_UNSUPPORTED, "the backend '%s' is not in this build%s",
+                            b->name, b->needs_gpu ? ": it was built without nvcc" : "");
     }
     char text[128];
     if (b->needs_gpu && !hb_gpu_text(text, sizeof text)) {

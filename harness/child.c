@@ -33,9 +33,10 @@ size_t hb_page_bytes(int32_t n_workers) {
     return sizeof(struct hb_page) + (size_t)n_workers * sizeof(struct hb_worker_page);
 }
 
-void hb_finding_path(const char *dir, int32_t target, const char *word, const char *fingerprint, const char *id,
-                     char *out, size_t cap) {
-    (void)snprintf(out, cap, "%s/%s-%s-%.8s-%.8s.case", dir, hb_target_name(target), word, fingerprint, id);
+void hb_finding_path(const char *dir, int32_t target, const char *word, const char *fingerprint,
+                     const char *id, char *out, size_t cap) {
+    (void)snprintf(out, cap, "%s/%s-%s-%.8s-%.8s.case", dir, hb_target_name(target), word,
+                   fingerprint, id);
 }
 
 int hb_page_see(struct hb_page *page, const char *fingerprint) {
@@ -128,8 +129,8 @@ int hb_child_open(struct hb_child *child) {
     }
     child->page = memory;
     child->pipe_fd = fd[1];
-    if (child->page->magic != HB_PAGE_MAGIC || child->page->bytes != (uint32_t)st.st_size || fd[3] < 0 ||
-        fd[3] >= child->page->n_workers || map_list(child, fd[2]) != 0) {
+    if (child->page->magic != HB_PAGE_MAGIC || child->page->bytes != (uint32_t)st.st_size ||
+        fd[3] < 0 || fd[3] >= child->page->n_workers || map_list(child, fd[2]) != 0) {
         (void)munmap(memory, (size_t)st.st_size);
         return -1;
     }
@@ -181,7 +182,8 @@ int hb_child_begin(struct hb_child *child, const struct hb_case *c, uint64_t ind
     return 1;
 }
 
-static void count_per_case(struct hb_worker_page *me, const uint64_t *before, const struct hb_run_stats *now) {
+static void count_per_case(struct hb_worker_page *me, const uint64_t *before,
+                           const struct hb_run_stats *now) {
     const uint64_t counts[HB_N_PER_CASE] = {now->forwards, now->tokens, now->launches};
     for (int i = 0; i < HB_N_PER_CASE; i++) {
         uint64_t n = counts[i] - before[i];
@@ -189,7 +191,8 @@ static void count_per_case(struct hb_worker_page *me, const uint64_t *before, co
     }
 }
 
-int hb_child_run(struct hb_child *child, const struct hb_case *c, struct hb_run_stats *stats, struct hb_message *m) {
+int hb_child_run(struct hb_child *child, const struct hb_case *c, struct hb_run_stats *stats,
+                 struct hb_message *m) {
     struct hb_worker_page *me = child->me;
     me->cases++;
     memset(m, 0, sizeof *m);
@@ -217,8 +220,9 @@ int hb_child_run(struct hb_child *child, const struct hb_case *c, struct hb_run_
 
 int hb_child_save(const struct hb_child *child, const struct hb_case *c, struct hb_message *m) {
     struct hb_error err = {.struct_size = sizeof err};
-    hb_finding_path(child->page->options.out_dir, c->config.target, hb_verdict_name(m->verdict.kind),
-                    m->verdict.fingerprint, m->id, m->file, sizeof m->file);
+    hb_finding_path(child->page->options.out_dir, c->config.target,
+                    hb_verdict_name(m->verdict.kind), m->verdict.fingerprint, m->id, m->file,
+                    sizeof m->file);
     int32_t status = hb_case_save(m->file, c, &err);
     if (status != HB_OK) {
         hb_child_fail(child, status, &err);
@@ -235,7 +239,8 @@ int hb_child_fuzz_one(struct hb_child *child, const struct hb_case *c, uint64_t 
     if (hb_child_run(child, c, &child->me->stats, &m) != 0) {
         return -1;
     }
-    if (!hb_verdict_is_finding(m.verdict.kind) || !hb_page_see(child->page, m.verdict.fingerprint)) {
+    if (!hb_verdict_is_finding(m.verdict.kind) ||
+        !hb_page_see(child->page, m.verdict.fingerprint)) {
         return 0;
     }
     hb_case_id(c, m.id);
@@ -246,7 +251,8 @@ int hb_child_fuzz_one(struct hb_child *child, const struct hb_case *c, uint64_t 
     return 0;
 }
 
-/* Three of four cases are fresh, the fourth changes the one before it: a pure function of seed and index. */
+/* Three of four cases are fresh, the fourth changes the one before it: a pure function of seed and
+ * index. */
 static int fuzz_loop(struct hb_child *child) {
     struct hb_gen_options gen = child->page->options.gen;
     gen.target = child->page->options.target;
@@ -267,7 +273,8 @@ static int fuzz_loop(struct hb_child *child) {
 }
 
 /* One case with a result of its own. */
-static int result_one(struct hb_child *child, const struct hb_case *c, uint64_t index, const char *file) {
+static int result_one(struct hb_child *child, const struct hb_case *c, uint64_t index,
+                      const char *file) {
     struct hb_message m;
     struct hb_run_stats *stats = &child->case_stats;
     if (!hb_child_begin(child, c, index)) {
@@ -285,7 +292,8 @@ static int result_one(struct hb_child *child, const struct hb_case *c, uint64_t 
     if (file) {
         (void)snprintf(m.file, sizeof m.file, "%s", file);
     } else if (hb_verdict_is_finding(m.verdict.kind) && child->page->options.out_dir[0] &&
-               hb_page_see(child->page, m.verdict.fingerprint) && hb_child_save(child, c, &m) != 0) {
+               hb_page_see(child->page, m.verdict.fingerprint) &&
+               hb_child_save(child, c, &m) != 0) {
         return -1;
     }
     hb_child_send(child, &m);
@@ -328,7 +336,8 @@ int hb_child_main(void) {
     static int (*const loops[HB_N_WORKS])(struct hb_child *) = {fuzz_loop, gen_loop, files_loop};
     static struct hb_child child;
     struct hb_error err = {.struct_size = sizeof err};
-    if (hb_child_open(&child) != 0 || child.page->options.work < 0 || child.page->options.work >= HB_N_WORKS) {
+    if (hb_child_open(&child) != 0 || child.page->options.work < 0 ||
+        child.page->options.work >= HB_N_WORKS) {
         (void)fputs("hbfuzz: --child is for the supervisor's use\n", stderr);
         return 5;
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The process in which cases run. It shares a page with its supervisor: options one way, counters and the running case
- * the other, so that nothing is lost and the right case is blamed when the process dies. Results go through a pipe as
- * struct hb_message. The environment names both: HBFUZZ_PAGE="<page fd>,<pipe fd>,<list fd or -1>,<worker>". */
+ * The process in which cases run. It shares a page with its supervisor: options one way, counters
+ * and the running case the other, so that nothing is lost and the right case is blamed when the
+ * process dies. Results go through a pipe as struct hb_message. The environment names both:
+ * HBFUZZ_PAGE="<page fd>,<pipe fd>,<list fd or -1>,<worker>". */
 #ifndef HB_HARNESS_CHILD_H
 #define HB_HARNESS_CHILD_H
 
@@ -35,7 +36,7 @@ struct hb_child_options {
     int32_t defect, status_only, check_off, timed;
     struct hb_gen_options gen;
     uint64_t seed;
-    uint64_t limit; /* most cases of all workers together; 0: no limit */
+    uint64_t limit;             /* most cases of all workers together; 0: no limit */
     char out_dir[HB_PATH_CAP];  /* where cases of findings are written; empty: nowhere */
     char dump_dir[HB_PATH_CAP]; /* empty: no dump */
 };
@@ -45,46 +46,47 @@ enum hb_per_case { HB_PER_CASE_FORWARDS, HB_PER_CASE_TOKENS, HB_PER_CASE_LAUNCHE
 
 /* One worker's part of the page. Written by the child unless noted. */
 struct hb_worker_page {
-    uint64_t seed;  /* by the supervisor, before each start */
-    uint64_t first; /* by the supervisor: index of the first case of this process */
+    uint64_t seed;                /* by the supervisor, before each start */
+    uint64_t first;               /* by the supervisor: index of the first case of this process */
     volatile uint64_t started_ns; /* CLOCK_MONOTONIC start of the running case, 0 between cases */
     volatile uint64_t index;      /* of the running case */
     volatile int32_t operation;   /* enum hb_operation, HB_OPERATION_none outside calls */
     volatile int32_t kernel_line;
-    char kernel[64];              /* last kernel started by the emulator, filled when the process dies */
+    char kernel[64]; /* last kernel started by the emulator, filled when the process dies */
     uint32_t case_size;
     uint8_t case_bytes[HB_CASE_MAX_BYTES];
     uint64_t cases; /* executions, those of earlier processes included */
     struct hb_run_stats stats;
-    uint64_t per_case[HB_N_PER_CASE][HB_PER_CASE_BINS]; /* cases by value, the last bin holds larger ones */
+    uint64_t per_case[HB_N_PER_CASE]
+                     [HB_PER_CASE_BINS]; /* cases by value, the last bin holds larger ones */
 };
 
 struct hb_page {
     uint32_t magic;
     uint32_t bytes;
     struct hb_child_options options;
-    int32_t parent;           /* process id */
-    uint64_t begun_ns;        /* start of the campaign */
-    volatile int32_t stop;    /* by the supervisor: no new case */
-    uint64_t taken;           /* cases begun by all workers, atomic */
-    uint32_t n_seen;          /* atomic */
+    int32_t parent;             /* process id */
+    uint64_t begun_ns;          /* start of the campaign */
+    volatile int32_t stop;      /* by the supervisor: no new case */
+    uint64_t taken;             /* cases begun by all workers, atomic */
+    uint32_t n_seen;            /* atomic */
     char seen[HB_MAX_SEEN][17]; /* fingerprints already reported */
     int32_t n_workers;
     struct hb_worker_page worker[];
 };
 
 enum hb_message_kind {
-    HB_MESSAGE_RESULT,  /* gen, files: one per case; fuzz: one per new fingerprint */
-    HB_MESSAGE_FAILED,  /* the process cannot go on: status and text in failed */
-    HB_MESSAGE_DONE     /* all work is done */
+    HB_MESSAGE_RESULT, /* gen, files: one per case; fuzz: one per new fingerprint */
+    HB_MESSAGE_FAILED, /* the process cannot go on: status and text in failed */
+    HB_MESSAGE_DONE    /* all work is done */
 };
 struct hb_message {
     uint32_t size;
     int32_t kind;
-    uint64_t index;      /* of the case */
-    uint64_t ns;         /* run time of the case */
-    uint64_t at_cases;   /* executions so far, this one included */
-    uint64_t at_ns;      /* since begun_ns */
+    uint64_t index;    /* of the case */
+    uint64_t ns;       /* run time of the case */
+    uint64_t at_cases; /* executions so far, this one included */
+    uint64_t at_ns;    /* since begun_ns */
     uint64_t launches, tokens;
     double max_ratio[HB_N_OPS][HB_N_FLOAT_DTYPES];
     struct hb_verdict verdict;
@@ -100,20 +102,21 @@ uint64_t hb_now_ns(void);
 /* Bytes of a page with n workers. */
 size_t hb_page_bytes(int32_t n_workers);
 /* "<dir>/<target>-<word>-<fingerprint8>-<id8>.case" */
-void hb_finding_path(const char *dir, int32_t target, const char *word, const char *fingerprint, const char *id,
-                     char *out, size_t cap);
+void hb_finding_path(const char *dir, int32_t target, const char *word, const char *fingerprint,
+                     const char *id, char *out, size_t cap);
 /* 1 if the fingerprint was new; thread and process safe. 0 also when the table is full. */
 int hb_page_see(struct hb_page *page, const char *fingerprint);
 
 /* hbfuzz --child: attaches to the page and does its work. Returns the exit code, 0 or 5. */
 int hb_child_main(void);
 
-/* For the engine's targets: attaches (returns 0 or -1), runs one input, mutates, crosses over. Without a supervisor
- * (HBFUZZ_PAGE unset) the inputs run on the backend of HBFUZZ_BACKEND (default emu) and a finding aborts. */
+/* For the engine's targets: attaches (returns 0 or -1), runs one input, mutates, crosses over.
+ * Without a supervisor (HBFUZZ_PAGE unset) the inputs run on the backend of HBFUZZ_BACKEND (default
+ * emu) and a finding aborts. */
 int hb_child_attach(int32_t target);
 int hb_child_input(const uint8_t *data, size_t size);
 size_t hb_child_mutate(uint8_t *data, size_t size, size_t max_size, uint32_t seed);
-size_t hb_child_cross(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, uint8_t *out, size_t cap,
-                      uint32_t seed);
+size_t hb_child_cross(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size,
+                      uint8_t *out, size_t cap, uint32_t seed);
 
 #endif

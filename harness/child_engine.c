@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The engine's side of a child: inputs, mutation, crossover; and what happens when the process dies. */
+ * The engine's side of a child: inputs, mutation, crossover; and what happens when the process
+ * dies. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,7 +128,6 @@ int hb_child_input(const uint8_t *data, size_t size) {
     return 0;
 }
 
-
 /* Spreads a 32-bit seed (splitmix64's finaliser), so that neighbouring seeds share nothing. */
 static uint64_t spread(uint64_t x) {
     x += 0x9e3779b97f4a7c15U;
@@ -158,8 +158,8 @@ size_t hb_child_mutate(uint8_t *data, size_t size, size_t max_size, uint32_t see
     return n ? n : size;
 }
 
-size_t hb_child_cross(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, uint8_t *out, size_t cap,
-                      uint32_t seed) {
+size_t hb_child_cross(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size,
+                      uint8_t *out, size_t cap, uint32_t seed) {
     struct hb_case first;
     struct hb_case second;
     decode(a, a_size, &first);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a campaign does with findings: a death becomes a verdict, a finding is run again in fresh processes before it is
- * believed. And the engine's command line. */
+ * What a campaign does with findings: a death becomes a verdict, a finding is run again in fresh
+ * processes before it is believed. And the engine's command line. */
 #include <errno.h>
 #include <ftw.h>
 #include <signal.h>
@@ -15,12 +15,14 @@
 #include "harness/watch.h"
 
 enum {
-    MAX_TRIES = 5,       /* of a finding that did not repeat at once */
-    EXIT_ENGINE_OOM = 71, /* the engine's code for its memory limit, which counts all cases since the start */
+    MAX_TRIES = 5, /* of a finding that did not repeat at once */
+    EXIT_ENGINE_OOM =
+        71, /* the engine's code for its memory limit, which counts all cases since the start */
     MAX_ENGINE_ARGS = 48
 };
 
-/* --- a death as a verdict ------------------------------------------------------------------------------------------ */
+/* --- a death as a verdict
+ * ------------------------------------------------------------------------------------------ */
 
 static void signal_word(int status, char *word, size_t cap) {
     if (WIFSIGNALED(status)) {
@@ -31,19 +33,23 @@ static void signal_word(int status, char *word, size_t cap) {
     }
 }
 
-/* The place has what a case's size and values do not change: kind of step, operation, kernel, line. */
+/* The place has what a case's size and values do not change: kind of step, operation, kernel, line.
+ */
 static void crash_place(const struct hb_worker_page *page, char *place, size_t cap) {
     int32_t operation = page->operation;
     if (operation == HB_OPERATION_none) {
         (void)snprintf(place, cap, "harness"); /* outside the backend: values, oracle, comparison */
     } else if (page->kernel[0]) {
-        (void)snprintf(place, cap, "%s %.40s:%d", hb_operation_step(operation), page->kernel, (int)page->kernel_line);
+        (void)snprintf(place, cap, "%s %.40s:%d", hb_operation_step(operation), page->kernel,
+                       (int)page->kernel_line);
     } else {
-        (void)snprintf(place, cap, "%s %s", hb_operation_step(operation), hb_operation_name(operation));
+        (void)snprintf(place, cap, "%s %s", hb_operation_step(operation),
+                       hb_operation_name(operation));
     }
 }
 
-static void crash_verdict(const struct hb_campaign *k, int32_t i, int status, struct hb_verdict *v) {
+static void crash_verdict(const struct hb_campaign *k, int32_t i, int status,
+                          struct hb_verdict *v) {
     const struct hb_campaign_worker *w = &k->worker[i];
     const struct hb_worker_page *page = &k->page->worker[i];
     char word[48];
@@ -54,7 +60,8 @@ static void crash_verdict(const struct hb_campaign *k, int32_t i, int status, st
     memset(&v->at, 0xff, offsetof(struct hb_divergence, got));
     crash_place(page, place, sizeof place);
     if (w->is_killed) {
-        hb_verdict_set(v, HB_VERDICT_HANG, "hang", place, HB_OK, HB_OK, "no end after %.0f s", k->hang_seconds);
+        hb_verdict_set(v, HB_VERDICT_HANG, "hang", place, HB_OK, HB_OK, "no end after %.0f s",
+                       k->hang_seconds);
         return;
     }
     signal_word(status, word, sizeof word);
@@ -64,7 +71,8 @@ static void crash_verdict(const struct hb_campaign *k, int32_t i, int status, st
     hb_verdict_set(v, HB_VERDICT_MEMORY, check, place, HB_OK, HB_OK, "%s", text);
 }
 
-static void crash_message(const struct hb_campaign *k, int32_t i, int status, struct hb_message *m) {
+static void crash_message(const struct hb_campaign *k, int32_t i, int status,
+                          struct hb_message *m) {
     const struct hb_worker_page *page = &k->page->worker[i];
     uint64_t now = hb_now_ns();
     memset(m, 0, sizeof *m);
@@ -94,14 +102,16 @@ int32_t hb_campaign_crash(struct hb_campaign *k, int32_t i, int status, struct h
     /* killed from outside, as the system does when memory runs out */
     is_oom |= WIFSIGNALED(status) && !k->worker[i].is_killed &&
               (WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGTERM);
-    if (k->s->child.work == HB_WORK_FUZZ && (is_oom || !hb_page_see(k->page, m.verdict.fingerprint))) {
+    if (k->s->child.work == HB_WORK_FUZZ &&
+        (is_oom || !hb_page_see(k->page, m.verdict.fingerprint))) {
         return HB_OK; /* known; or the sum of many cases, which no single one repeats */
     }
     if (k->s->child.work == HB_WORK_FILES) {
-        (void)snprintf(m.file, sizeof m.file, "%s", (int64_t)m.index < k->s->n_files ? k->s->files[m.index] : "");
+        (void)snprintf(m.file, sizeof m.file, "%s",
+                       (int64_t)m.index < k->s->n_files ? k->s->files[m.index] : "");
     } else if (k->s->child.out_dir[0]) {
-        hb_finding_path(k->s->child.out_dir, m.target, hb_verdict_name(m.verdict.kind), m.verdict.fingerprint, m.id,
-                        m.file, sizeof m.file);
+        hb_finding_path(k->s->child.out_dir, m.target, hb_verdict_name(m.verdict.kind),
+                        m.verdict.fingerprint, m.id, m.file, sizeof m.file);
         int32_t rc = hb_case_save(m.file, &c, err);
         if (rc != HB_OK) {
             return rc;
@@ -111,7 +121,9 @@ int32_t hb_campaign_crash(struct hb_campaign *k, int32_t i, int status, struct h
     return HB_OK;
 }
 
-/* --- confirmation -------------------------------------------------------------------------------------------------- */
+/* --- confirmation
+ * --------------------------------------------------------------------------------------------------
+ */
 
 struct confirmation {
     struct hb_message *m;
@@ -124,12 +136,14 @@ static void keep_result(void *ctx, const struct hb_message *m) {
     c->n++;
 }
 
-int32_t hb_supervise_case(const char *program, const struct hb_child_options *child, const char *file,
-                          double hang_seconds, struct hb_message *m, struct hb_error *err) {
+int32_t hb_supervise_case(const char *program, const struct hb_child_options *child,
+                          const char *file, double hang_seconds, struct hb_message *m,
+                          struct hb_error *err) {
     struct hb_supervise s;
     struct hb_supervise_result r;
     struct hb_message got;
     struct confirmation keep = {.m = &got};
+    memset(&got, 0, sizeof got);
     hb_supervise_init(&s);
     s.program = program;
     s.child = *child;
@@ -157,7 +171,8 @@ static void confirm(const struct hb_campaign *k, const struct hb_message *m, str
     for (f->tries = 0; f->tries < MAX_TRIES && !(f->tries == 1 && f->same == 1);) {
         struct hb_message again;
         if (hb_supervise_interrupts() > 0 ||
-            hb_supervise_case(k->s->program, &k->s->child, m->file, k->hang_seconds, &again, NULL) != HB_OK) {
+            hb_supervise_case(k->s->program, &k->s->child, m->file, k->hang_seconds, &again,
+                              NULL) != HB_OK) {
             return;
         }
         f->tries++;
@@ -172,7 +187,8 @@ static void rename_unstable(struct hb_message *m) {
     char path[HB_PATH_CAP];
     const char *slash = strrchr(m->file, '/');
     char dir[HB_PATH_CAP];
-    (void)snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - m->file) : 1, slash ? m->file : ".");
+    (void)snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - m->file) : 1,
+                   slash ? m->file : ".");
     hb_finding_path(dir, m->target, "unstable", m->verdict.fingerprint, m->id, path, sizeof path);
     if (rename(m->file, path) == 0) {
         memcpy(m->file, path, sizeof m->file);
@@ -228,21 +244,25 @@ void hb_campaign_result(struct hb_campaign *k, struct hb_message *m, const struc
     }
 }
 
-/* --- the engine ---------------------------------------------------------------------------------------------------- */
+/* --- the engine
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 int32_t hb_campaign_make_temporary(struct hb_campaign *k, struct hb_error *err) {
     const char *base = getenv("TMPDIR");
     char path[HB_PATH_CAP];
     (void)snprintf(path, sizeof path, "%.900s/hbfuzz-XXXXXX", base && base[0] ? base : "/tmp");
     if (!mkdtemp(path)) {
-        return hb_fail_text(err, HB_ERR_IO, "cannot make the folder %.180s: %s", path, strerror(errno));
+        return hb_fail_text(err, HB_ERR_IO, "cannot make the folder %.180s: %s", path,
+                            strerror(errno));
     }
     memcpy(k->temporary, path, sizeof path);
     for (int32_t i = 0; i < k->n_workers; i++) {
         char corpus[HB_PATH_CAP + 32];
         (void)snprintf(corpus, sizeof corpus, "%s/corpus-%d", k->temporary, (int)i);
         if (mkdir(corpus, 0700) != 0) {
-            return hb_fail_text(err, HB_ERR_IO, "cannot make the folder %.180s: %s", corpus, strerror(errno));
+            return hb_fail_text(err, HB_ERR_IO, "cannot make the folder %.180s: %s", corpus,
+                                strerror(errno));
         }
     }
     return HB_OK;
@@ -263,9 +283,9 @@ void hb_campaign_remove_temporary(struct hb_campaign *k) {
 }
 
 void hb_campaign_engine_args(const struct hb_campaign *k, int32_t i, struct hb_engine_args *args) {
-    static const char *const fixed[] = {"-len_control=0", "-detect_leaks=0",      "-use_value_profile=0",
-                                        "-handle_int=0",  "-print_final_stats=0", "-rss_limit_mb=4096",
-                                        "-error_exitcode=77"};
+    static const char *const fixed[] = {
+        "-len_control=0",       "-detect_leaks=0",    "-use_value_profile=0", "-handle_int=0",
+        "-print_final_stats=0", "-rss_limit_mb=4096", "-error_exitcode=77"};
     uint64_t seed = k->page->worker[i].seed;
     uint32_t seed31 = (uint32_t)((seed ^ (seed >> 31)) & 0x7fffffffU);
     int n = 0;
@@ -277,7 +297,8 @@ void hb_campaign_engine_args(const struct hb_campaign *k, int32_t i, struct hb_e
     }
     (void)snprintf(args->text[t++], sizeof args->text[0], "-max_len=%d", (int)HB_CASE_MAX_BYTES);
     /* 0 would mean a seed from the clock */
-    (void)snprintf(args->text[t++], sizeof args->text[0], "-seed=%u", seed31 ? seed31 : 0x7fffffffU);
+    (void)snprintf(args->text[t++], sizeof args->text[0], "-seed=%u",
+                   seed31 ? seed31 : 0x7fffffffU);
     /* the supervisor is the first to notice a hang */
     (void)snprintf(args->text[t++], sizeof args->text[0], "-timeout=%.0f", k->hang_seconds + 20);
     (void)snprintf(args->text[t++], sizeof args->text[0], "-artifact_prefix=%s/", k->temporary);

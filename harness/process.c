@@ -13,7 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Options of the sanitizers' run-times; those of the user come last and win. 77 is the code of a report. */
+/* Options of the sanitizers' run-times; those of the user come last and win. 77 is the code of a
+ * report. */
 static void set_sanitizer_options(const char *variable, const char *ours) {
     char text[2048];
     const char *theirs = getenv(variable);
@@ -44,17 +45,21 @@ static void become(const struct hb_process_start *start, int pipe_fd, int log_fd
     keep_open(start->page_fd);
     keep_open(start->list_fd);
     keep_open(pipe_fd);
-    (void)snprintf(text, sizeof text, "%d,%d,%d,%d", start->page_fd, pipe_fd, start->list_fd, (int)start->worker);
+    (void)snprintf(text, sizeof text, "%d,%d,%d,%d", start->page_fd, pipe_fd, start->list_fd,
+                   (int)start->worker);
     (void)setenv("HBFUZZ_PAGE", text, 1);
-    set_sanitizer_options("ASAN_OPTIONS", "detect_stack_use_after_return=0:allocator_may_return_null=1:handle_abort=1:"
-                                          "detect_leaks=0:exitcode=77");
+    set_sanitizer_options(
+        "ASAN_OPTIONS",
+        "detect_stack_use_after_return=0:allocator_may_return_null=1:handle_abort=1:"
+        "detect_leaks=0:exitcode=77");
     set_sanitizer_options("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1:exitcode=77");
     (void)execv(start->program, (char *const *)start->argv);
     (void)dprintf(2, "hbfuzz: cannot start %s: errno %d\n", start->program, errno);
     _exit(5);
 }
 
-int32_t hb_process_start(struct hb_process *p, const struct hb_process_start *start, struct hb_error *err) {
+int32_t hb_process_start(struct hb_process *p, const struct hb_process_start *start,
+                         struct hb_error *err) {
     int message[2] = {-1, -1};
     int log[2] = {-1, -1};
     pid_t parent = getpid();
@@ -175,15 +180,14 @@ void hb_process_close(struct hb_process *p) {
     close_fd(&p->log_fd);
 }
 
-/* Where a report begins, in the order of preference; word null: the rest of the line up to a space is the word. */
+/* Where a report begins, in the order of preference; word null: the rest of the line up to a space
+ * is the word. */
 static const struct {
     const char *mark, *word;
 } reports[] = {
     {"hbfuzz-emu: ", "emulator"}, /* prints, then aborts: a sanitizer reports the abort after it */
-    {"runtime error: ", "undefined"},
-    {"ERROR: AddressSanitizer: ", NULL},
-    {"ERROR: LeakSanitizer: ", "leak"},
-    {"ERROR: libFuzzer: ", NULL},
+    {"runtime error: ", "undefined"},   {"ERROR: AddressSanitizer: ", NULL},
+    {"ERROR: LeakSanitizer: ", "leak"}, {"ERROR: libFuzzer: ", NULL},
 };
 
 static const char *find_report(const struct hb_log *log, size_t *which) {
@@ -217,7 +221,8 @@ int hb_log_summary(const struct hb_log *log, char *out, size_t cap, char *word, 
         (void)snprintf(word, word_cap, "%.*s", (int)strcspn(rest, " :\n"), rest);
     }
     const char *summary = strstr(at, "SUMMARY: ");
-    const char *line = !reports[which].word && summary ? summary + strlen("SUMMARY: ") : start_of_line(log->text, at);
+    const char *line = !reports[which].word && summary ? summary + strlen("SUMMARY: ")
+                                                       : start_of_line(log->text, at);
     (void)snprintf(out, cap, "%.*s", (int)strcspn(line, "\n"), line);
     return 1;
 }

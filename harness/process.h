@@ -12,12 +12,12 @@ enum { HB_LOG_CAP = 65536 };
 /* The last HB_LOG_CAP bytes printed. */
 struct hb_log {
     char text[HB_LOG_CAP + 1];
-    size_t n; /* bytes held; text[n] is 0 */
+    size_t n;         /* bytes held; text[n] is 0 */
     int32_t is_shown; /* copy to standard error as well */
 };
 
 struct hb_process {
-    pid_t pid;  /* 0: none */
+    pid_t pid;   /* 0: none */
     int pipe_fd; /* -1 after its end */
     int log_fd;  /* -1 after its end */
     uint8_t partial[sizeof(struct hb_message)];
@@ -28,12 +28,14 @@ struct hb_process {
 struct hb_process_start {
     const char *program;
     const char *const *argv; /* ends with a null */
-    int page_fd, list_fd; /* list_fd -1: none */
+    int page_fd, list_fd;    /* list_fd -1: none */
     int32_t worker;
 };
 
-/* Starts a child that dies with this process and ignores SIGINT (the supervisor decides). HB_ERR_IO with the reason. */
-int32_t hb_process_start(struct hb_process *p, const struct hb_process_start *start, struct hb_error *err);
+/* Starts a child that dies with this process and ignores SIGINT (the supervisor decides). HB_ERR_IO
+ * with the reason. */
+int32_t hb_process_start(struct hb_process *p, const struct hb_process_start *start,
+                         struct hb_error *err);
 /* Next complete message, without waiting: 1 and *m, or 0. */
 int hb_process_message(struct hb_process *p, struct hb_message *m);
 /* Takes in what has been printed, without waiting. */
@@ -44,8 +46,9 @@ void hb_process_kill(struct hb_process *p);
 /* Closes what is left. The process must be gone. */
 void hb_process_close(struct hb_process *p);
 
-/* Finds the report in a log: the line of text that says what happened, without its address part, into out; the sanitizer's
- * or emulator's word for it ("heap-buffer-overflow", "undefined", ...) into word; 0 if there is none. */
+/* Finds the report in a log: the line of text that says what happened, without its address part,
+ * into out; the sanitizer's or emulator's word for it ("heap-buffer-overflow", "undefined", ...)
+ * into word; 0 if there is none. */
 int hb_log_summary(const struct hb_log *log, char *out, size_t cap, char *word, size_t word_cap);
 /* Writes the report's first 30 lines and its summary to path. */
 int32_t hb_log_save(const struct hb_log *log, const char *path, struct hb_error *err);

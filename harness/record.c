@@ -64,12 +64,14 @@ static void add_context(cJSON *o, const struct hb_record_context *ctx, const cha
 static void add_variant(cJSON *o, const struct hb_case *c) {
     static const char *const forms[HB_N_FORMS] = {"v0", "fast"};
     static const char *const acts[HB_N_CONV_ACTS] = {"silu", "none"};
-    static const char *const gates[HB_N_GATE_NORMS] = {"after", "before", "gate_only", "norm_only", "none"};
+    static const char *const gates[HB_N_GATE_NORMS] = {"after", "before", "gate_only", "norm_only",
+                                                       "none"};
     static const char *const clamps[HB_N_DT_CLAMPS] = {"none", "limit", "min_only"};
     struct hb_config g;
     char profile[32];
     hb_case_backend_config(c, &g);
-    (void)snprintf(profile, sizeof profile, "%s.%s", pick(forms, HB_N_FORMS, g.kernel_form), hb_dtype_name(g.act_dtype));
+    (void)snprintf(profile, sizeof profile, "%s.%s", pick(forms, HB_N_FORMS, g.kernel_form),
+                   hb_dtype_name(g.act_dtype));
     cJSON_AddStringToObject(o, "profile", profile);
     cJSON *v = cJSON_AddObjectToObject(o, "variant");
     if (!v) {
@@ -78,7 +80,8 @@ static void add_variant(cJSON *o, const struct hb_case *c) {
     cJSON_AddStringToObject(v, "state", hb_dtype_name(g.state_dtype));
     cJSON_AddStringToObject(v, "conv_act", pick(acts, HB_N_CONV_ACTS, g.conv_act));
     cJSON_AddStringToObject(v, "gate_norm", pick(gates, HB_N_GATE_NORMS, g.gate_norm));
-    cJSON_AddStringToObject(v, "dt_clamp_prefill", pick(clamps, HB_N_DT_CLAMPS, g.dt_clamp_prefill));
+    cJSON_AddStringToObject(v, "dt_clamp_prefill",
+                            pick(clamps, HB_N_DT_CLAMPS, g.dt_clamp_prefill));
     cJSON_AddStringToObject(v, "dt_clamp_decode", pick(clamps, HB_N_DT_CLAMPS, g.dt_clamp_decode));
     cJSON_AddBoolToObject(v, "dt_softplus", g.dt_softplus);
 }
@@ -120,8 +123,8 @@ static char *print_and_delete(cJSON *o) {
     return text;
 }
 
-char *hb_record_result(const struct hb_record_context *ctx, const struct hb_message *m, const struct hb_case *c,
-                       const char *confirmed) {
+char *hb_record_result(const struct hb_record_context *ctx, const struct hb_message *m,
+                       const struct hb_case *c, const char *confirmed) {
     cJSON *o = cJSON_CreateObject();
     if (!o) {
         return NULL;

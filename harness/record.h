@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Records: one JSON object per line for each result and for each campaign, with everything needed to place it: versions,
- * commit, compiler, backend, device, seed, variant. Schema version 1. */
+ * Records: one JSON object per line for each result and for each campaign, with everything needed
+ * to place it: versions, commit, compiler, backend, device, seed, variant. Schema version 1. */
 #ifndef HB_HARNESS_RECORD_H
 #define HB_HARNESS_RECORD_H
 
@@ -29,10 +29,10 @@ const char *hb_op_name(int32_t op);
 const char *hb_dtype_name(int32_t dtype);
 const char *hb_phase_name(int32_t phase);
 
-/* One line without its end, malloc'ed; null when out of memory. c: the case of m, for profile and variant, or null.
- * confirmed: "" (not run again), "yes", or the rate as "2 of 5". */
-char *hb_record_result(const struct hb_record_context *ctx, const struct hb_message *m, const struct hb_case *c,
-                       const char *confirmed);
+/* One line without its end, malloc'ed; null when out of memory. c: the case of m, for profile and
+ * variant, or null. confirmed: "" (not run again), "yes", or the rate as "2 of 5". */
+char *hb_record_result(const struct hb_record_context *ctx, const struct hb_message *m,
+                       const struct hb_case *c, const char *confirmed);
 char *hb_record_summary(const struct hb_record_context *ctx, const struct hb_supervise_result *r);
 
 #endif

@@ -42,17 +42,21 @@ void hb_supervise_init(struct hb_supervise *s) {
     hb_gen_options_init(&s->child.gen);
 }
 
-/* --- set-up ------------------------------------------------------------------------------------------------------- */
+/* --- set-up
+ * -------------------------------------------------------------------------------------------------------
+ */
 
 static int32_t make_page(struct hb_campaign *k, struct hb_error *err) {
     size_t bytes = hb_page_bytes(k->n_workers);
     k->page_fd = memfd_create("hbfuzz-page", MFD_CLOEXEC);
     if (k->page_fd < 0 || ftruncate(k->page_fd, (off_t)bytes) != 0) {
-        return hb_fail_text(err, HB_ERR_MEMORY, "cannot make a shared page of %zu bytes: %s", bytes, strerror(errno));
+        return hb_fail_text(err, HB_ERR_MEMORY, "cannot make a shared page of %zu bytes: %s", bytes,
+                            strerror(errno));
     }
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, k->page_fd, 0);
     if (memory == MAP_FAILED) {
-        return hb_fail_text(err, HB_ERR_MEMORY, "cannot map a shared page of %zu bytes: %s", bytes, strerror(errno));
+        return hb_fail_text(err, HB_ERR_MEMORY, "cannot map a shared page of %zu bytes: %s", bytes,
+                            strerror(errno));
     }
     k->page = memory;
     k->page->magic = HB_PAGE_MAGIC;
@@ -76,7 +80,8 @@ static int32_t make_list(struct hb_campaign *k, struct hb_error *err) {
         if (copy >= 0) {
             (void)close(copy);
         }
-        return hb_fail_text(err, HB_ERR_MEMORY, "cannot make the list of cases: %s", strerror(errno));
+        return hb_fail_text(err, HB_ERR_MEMORY, "cannot make the list of cases: %s",
+                            strerror(errno));
     }
     int is_bad = 0;
     for (int64_t i = 0; i < k->s->n_files; i++) {
@@ -141,8 +146,11 @@ static int32_t start_worker(struct hb_campaign *k, int32_t i, struct hb_error *e
     w->quiet_since_ns = hb_now_ns();
     w->process.log.is_shown = k->s->is_verbose;
     const char *const plain[] = {k->s->program, "--child", NULL};
-    struct hb_process_start start = {
-        .program = k->s->program, .argv = plain, .page_fd = k->page_fd, .list_fd = k->list_fd, .worker = i};
+    struct hb_process_start start = {.program = k->s->program,
+                                     .argv = plain,
+                                     .page_fd = k->page_fd,
+                                     .list_fd = k->list_fd,
+                                     .worker = i};
     struct hb_engine_args args;
     if (k->s->engine) {
         hb_campaign_engine_args(k, i, &args);
@@ -152,7 +160,9 @@ static int32_t start_worker(struct hb_campaign *k, int32_t i, struct hb_error *e
     return hb_process_start(&w->process, &start, err);
 }
 
-/* --- the loop ----------------------------------------------------------------------------------------------------- */
+/* --- the loop
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static void wait_for_news(struct hb_campaign *k) {
     struct pollfd fd[2 * HB_MAX_WORKERS];
@@ -176,7 +186,8 @@ static void take_messages(struct hb_campaign *k, int32_t i, struct hb_error *err
     struct hb_message m;
     while (hb_process_message(&w->process, &m)) {
         if (m.size != sizeof m) {
-            k->status = hb_fail_text(err, HB_ERR_IO, "a child process sent %u bytes instead of %zu", m.size, sizeof m);
+            k->status = hb_fail_text(err, HB_ERR_IO, "a child process sent %u bytes instead of %zu",
+                                     m.size, sizeof m);
             return;
         }
         if (m.kind == HB_MESSAGE_FAILED) {
@@ -202,7 +213,8 @@ static void check_hang(struct hb_campaign *k, int32_t i, uint64_t now) {
         w->quiet_since_ns = now;
         return;
     }
-    if (w->process.pid > 0 && !w->is_killed && now > since && (double)(now - since) * 1e-9 > k->hang_seconds) {
+    if (w->process.pid > 0 && !w->is_killed && now > since &&
+        (double)(now - since) * 1e-9 > k->hang_seconds) {
         w->is_killed = 1;
         hb_process_kill(&w->process);
     }
@@ -318,7 +330,8 @@ static void loop(struct hb_campaign *k, struct hb_error *err) {
 static uint64_t median_per_case(const struct hb_campaign *k, int what) {
     uint64_t n = 0;
     uint64_t below = 0;
-    for (int bin = 0; bin < 2 * HB_PER_CASE_BINS; bin++) { /* once for the number, once to half of it */
+    for (int bin = 0; bin < 2 * HB_PER_CASE_BINS;
+         bin++) { /* once for the number, once to half of it */
         for (int32_t i = 0; i < k->n_workers; i++) {
             uint64_t here = k->page->worker[i].per_case[what][bin % HB_PER_CASE_BINS];
             n += bin < HB_PER_CASE_BINS ? here : 0;
@@ -355,9 +368,11 @@ static void catch_signals(int is_on) {
     }
 }
 
-int32_t hb_supervise(const struct hb_supervise *s, struct hb_supervise_result *r, struct hb_error *err) {
+int32_t hb_supervise(const struct hb_supervise *s, struct hb_supervise_result *r,
+                     struct hb_error *err) {
     struct hb_error own = {.struct_size = sizeof own};
-    struct hb_campaign k = {.s = s, .r = r, .page_fd = -1, .list_fd = -1, .next_seed = s->child.seed};
+    struct hb_campaign k = {
+        .s = s, .r = r, .page_fd = -1, .list_fd = -1, .next_seed = s->child.seed};
     k.n_workers = s->workers < 1 ? 1 : s->workers > HB_MAX_WORKERS ? HB_MAX_WORKERS : s->workers;
     k.hang_seconds = s->hang_seconds > 0 ? s->hang_seconds : default_hang_seconds;
     memset(r, 0, sizeof *r);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * State of a running campaign, shared by its loop (supervise.c) and by what it does with findings (findings.c). */
+ * State of a running campaign, shared by its loop (supervise.c) and by what it does with findings
+ * (findings.c). */
 #ifndef HB_HARNESS_SUPERVISE_INTERNAL_H
 #define HB_HARNESS_SUPERVISE_INTERNAL_H
 
@@ -8,13 +9,13 @@
 
 struct hb_campaign_worker {
     struct hb_process process;
-    uint64_t first;          /* index of the next case, for a restart */
+    uint64_t first; /* index of the next case, for a restart */
     uint64_t cases_at_start;
     uint64_t quiet_since_ns; /* last time without a running case, or of the stop */
     int32_t is_killed;       /* by us, for a hang */
     int32_t is_failed;       /* it said that it cannot go on */
     int32_t is_done;
-    int32_t n_early;         /* deaths before the first case, in a row */
+    int32_t n_early; /* deaths before the first case, in a row */
 };
 
 struct hb_campaign {

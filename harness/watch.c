@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Forwarding functions of the noting adapter. The inner table and the place are process-wide, as the adapter's functions
- * get no pointer of ours: handles belong to the inner backend. */
+ * Forwarding functions of the noting adapter. The inner table and the place are process-wide, as
+ * the adapter's functions get no pointer of ours: handles belong to the inner backend. */
 #include "harness/watch.h"
 
 static const struct hb_adapter *inner_adapter;
@@ -34,27 +34,34 @@ const char *hb_operation_step(int32_t operation) {
 
 WATCH(describe, (void *ctx, struct hb_caps *caps, struct hb_error *err), (ctx, caps, err))
 WATCH(create,
-      (void *ctx, const struct hb_config *config, const struct hb_layer_params *params, void **handle,
-       struct hb_error *err),
+      (void *ctx, const struct hb_config *config, const struct hb_layer_params *params,
+       void **handle, struct hb_error *err),
       (ctx, config, params, handle, err))
-WATCH(buf_alloc, (void *h, uint64_t bytes, struct hb_buf *out, struct hb_error *err), (h, bytes, out, err))
-WATCH(buf_write, (void *h, struct hb_buf buf, const void *src, uint64_t bytes, struct hb_error *err),
+WATCH(buf_alloc, (void *h, uint64_t bytes, struct hb_buf *out, struct hb_error *err),
+      (h, bytes, out, err))
+WATCH(buf_write,
+      (void *h, struct hb_buf buf, const void *src, uint64_t bytes, struct hb_error *err),
       (h, buf, src, bytes, err))
 WATCH(buf_read, (void *h, struct hb_buf buf, void *dst, uint64_t bytes, struct hb_error *err),
       (h, buf, dst, bytes, err))
-WATCH(slot_take, (void *h, int32_t n, int32_t kind, int32_t *ids, struct hb_error *err), (h, n, kind, ids, err))
+WATCH(slot_take, (void *h, int32_t n, int32_t kind, int32_t *ids, struct hb_error *err),
+      (h, n, kind, ids, err))
 WATCH(slot_free, (void *h, int32_t n, const int32_t *ids, struct hb_error *err), (h, n, ids, err))
 WATCH(slot_copy, (void *h, int32_t src, int32_t dst, struct hb_error *err), (h, src, dst, err))
 WATCH(table_set, (void *h, int32_t req, int32_t slot, struct hb_error *err), (h, req, slot, err))
 WATCH(begin, (void *h, const struct hb_batch *batch, struct hb_error *err), (h, batch, err))
-WATCH(layer, (void *h, int32_t id, const struct hb_layer_io *io, struct hb_error *err), (h, id, io, err))
+WATCH(layer, (void *h, int32_t id, const struct hb_layer_io *io, struct hb_error *err),
+      (h, id, io, err))
 WATCH(finish, (void *h, struct hb_error *err), (h, err))
 WATCH(entry,
-      (void *h, int32_t target, int32_t direction, int32_t id, const struct hb_layer_io *io, struct hb_error *err),
+      (void *h, int32_t target, int32_t direction, int32_t id, const struct hb_layer_io *io,
+       struct hb_error *err),
       (h, target, direction, id, io, err))
-WATCH(region_read, (void *h, int32_t i, uint64_t offset, void *dst, uint64_t bytes, struct hb_error *err),
+WATCH(region_read,
+      (void *h, int32_t i, uint64_t offset, void *dst, uint64_t bytes, struct hb_error *err),
       (h, i, offset, dst, bytes, err))
-WATCH(region_write, (void *h, int32_t i, uint64_t offset, const void *src, uint64_t bytes, struct hb_error *err),
+WATCH(region_write,
+      (void *h, int32_t i, uint64_t offset, const void *src, uint64_t bytes, struct hb_error *err),
       (h, i, offset, src, bytes, err))
 
 static void watch_destroy(void *h) {

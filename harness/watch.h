@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * An adapter around an adapter that notes the running operation, so that whoever watches the process from outside can say
- * where it died. Wraps one adapter per process. */
+ * An adapter around an adapter that notes the running operation, so that whoever watches the
+ * process from outside can say where it died. Wraps one adapter per process. */
 #ifndef HB_HARNESS_WATCH_H
 #define HB_HARNESS_WATCH_H
 
@@ -38,7 +38,8 @@ enum hb_operation {
 const char *hb_operation_name(int32_t operation);
 const char *hb_operation_step(int32_t operation);
 
-/* Returns the wrapped table; *place receives the enum hb_operation that runs, HB_OPERATION_none between calls. */
+/* Returns the wrapped table; *place receives the enum hb_operation that runs, HB_OPERATION_none
+ * between calls. */
 const struct hb_adapter *hb_watch_adapter(const struct hb_adapter *inner, volatile int32_t *place);
 
 #endif

@@ -6,10 +6,10 @@
 /* Exit codes. */
 enum {
     HB_EXIT_OK = 0,
-    HB_EXIT_FINDINGS = 1,     /* findings or non-conformance */
-    HB_EXIT_USAGE = 2,        /* the command line only */
-    HB_EXIT_NOT_HERE = 3,     /* no device, not in this build, capability absent */
-    HB_EXIT_ENVIRONMENT = 4,  /* a file that cannot be read, parsed or written; no memory */
+    HB_EXIT_FINDINGS = 1,    /* findings or non-conformance */
+    HB_EXIT_USAGE = 2,       /* the command line only */
+    HB_EXIT_NOT_HERE = 3,    /* no device, not in this build, capability absent */
+    HB_EXIT_ENVIRONMENT = 4, /* a file that cannot be read, parsed or written; no memory */
     HB_EXIT_INTERNAL = 5,
     HB_EXIT_INTERRUPTED = 130 /* what was done is written */
 };

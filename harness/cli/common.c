@@ -23,8 +23,8 @@ const struct hb_build_info *hb_cli_build(void) {
 #else
     static const char sanitizers[] = "none";
 #endif
-    static const struct hb_build_info info = {HB_VERSION, HB_BUILD_COMMIT, HB_BUILD_COMPILER, HB_BUILD_TYPE,
-                                              sanitizers};
+    static const struct hb_build_info info = {HB_VERSION, HB_BUILD_COMMIT, HB_BUILD_COMPILER,
+                                              HB_BUILD_TYPE, sanitizers};
     return &info;
 }
 
@@ -42,8 +42,10 @@ void hb_cli_complain(const char *format, ...) {
 int hb_cli_failed(int32_t status, const struct hb_error *err) {
     static const struct {
         int32_t status, code;
-    } codes[] = {{HB_ERR_UNSUPPORTED, HB_EXIT_NOT_HERE}, {HB_ERR_DEVICE, HB_EXIT_NOT_HERE},
-                 {HB_ERR_IO, HB_EXIT_ENVIRONMENT},       {HB_ERR_PARSE, HB_EXIT_ENVIRONMENT},
+    } codes[] = {{HB_ERR_UNSUPPORTED, HB_EXIT_NOT_HERE},
+                 {HB_ERR_DEVICE, HB_EXIT_NOT_HERE},
+                 {HB_ERR_IO, HB_EXIT_ENVIRONMENT},
+                 {HB_ERR_PARSE, HB_EXIT_ENVIRONMENT},
                  {HB_ERR_MEMORY, HB_EXIT_ENVIRONMENT}};
     hb_cli_complain("%s", err->text[0] ? err->text : hb_status_name(status));
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
@@ -68,8 +70,9 @@ int32_t hb_cli_make_dir(const char *path, struct hb_error *err) {
     char text[HB_PATH_CAP];
     struct stat st;
     if (strlen(path) + 80 >= sizeof text) { /* room for the names of the files in it */
-        return hb_fail_text(err, HB_ERR_IO, "the path of the folder has %zu characters, the limit is %zu", strlen(path),
-                            sizeof text - 80);
+        return hb_fail_text(err, HB_ERR_IO,
+                            "the path of the folder has %zu characters, the limit is %zu",
+                            strlen(path), sizeof text - 80);
     }
     (void)snprintf(text, sizeof text, "%s", path);
     for (char *p = text + 1; *p; p++) {
@@ -80,13 +83,15 @@ int32_t hb_cli_make_dir(const char *path, struct hb_error *err) {
         }
     }
     if (mkdir(text, 0777) != 0 && errno != EEXIST) {
-        return hb_fail_text(err, HB_ERR_IO, "cannot make the folder %.180s: %s", path, strerror(errno));
+        return hb_fail_text(err, HB_ERR_IO, "cannot make the folder %.180s: %s", path,
+                            strerror(errno));
     }
     if (stat(text, &st) != 0 || !S_ISDIR(st.st_mode)) {
         return hb_fail_text(err, HB_ERR_IO, "%.200s is not a folder", path);
     }
     if (access(text, W_OK) != 0) {
-        return hb_fail_text(err, HB_ERR_IO, "cannot write to the folder %.180s: %s", path, strerror(errno));
+        return hb_fail_text(err, HB_ERR_IO, "cannot write to the folder %.180s: %s", path,
+                            strerror(errno));
     }
     return HB_OK;
 }
@@ -124,8 +129,9 @@ int hb_cli_setup(const struct hb_args *args, char *program, size_t cap, struct h
     hb_supervise_init(s);
 #ifndef HB_DEFECTS
     if (args->defect != HB_DEFECT_NONE) {
-        hb_cli_complain("--defect %d: this build has no planted defects (presets defects, asan and cuda have)",
-                        (int)args->defect);
+        hb_cli_complain(
+            "--defect %d: this build has no planted defects (presets defects, asan and cuda have)",
+            (int)args->defect);
         return HB_EXIT_NOT_HERE;
     }
 #endif
@@ -155,8 +161,8 @@ int hb_cli_setup(const struct hb_args *args, char *program, size_t cap, struct h
     return 0;
 }
 
-void hb_cli_verdict_line(const struct hb_args *args, const struct hb_verdict *v, const struct hb_case *c,
-                         const char *file, char *out, size_t cap) {
+void hb_cli_verdict_line(const struct hb_args *args, const struct hb_verdict *v,
+                         const struct hb_case *c, const char *file, char *out, size_t cap) {
     hb_verdict_line(v, c, file, hb_cli_backend_name(args->backend), out, cap);
     size_t n = strlen(out);
     if (hb_verdict_is_finding(v->kind) && args->defect && n < cap) {
@@ -165,7 +171,8 @@ void hb_cli_verdict_line(const struct hb_args *args, const struct hb_verdict *v,
     if (hb_verdict_is_finding(v->kind) && args->status_only && n < cap) {
         n += (size_t)snprintf(out + n, cap - n, " --status-only");
     }
-    for (int i = 0; hb_verdict_is_finding(v->kind) && i < hb_names_check_off.count() && n < cap; i++) {
+    for (int i = 0; hb_verdict_is_finding(v->kind) && i < hb_names_check_off.count() && n < cap;
+         i++) {
         if (args->off & hb_names_check_off.value(i)) {
             n += (size_t)snprintf(out + n, cap - n, " --off %s", hb_names_check_off.name(i));
         }
@@ -176,8 +183,9 @@ static int is_ticked;
 
 void hb_cli_tick(void *ctx, uint64_t cases, double seconds, int64_t findings) {
     (void)ctx;
-    (void)fprintf(stderr, "\r%llu cases, %.0f s, %.0f cases/s, %lld findings ", (unsigned long long)cases, seconds,
-                  seconds > 0 ? (double)cases / seconds : 0.0, (long long)findings);
+    (void)fprintf(stderr, "\r%llu cases, %.0f s, %.0f cases/s, %lld findings ",
+                  (unsigned long long)cases, seconds, seconds > 0 ? (double)cases / seconds : 0.0,
+                  (long long)findings);
     is_ticked = 1;
 }
 

@@ -21,27 +21,31 @@ int hb_verb_check(const struct hb_args *args);
 const struct hb_build_info *hb_cli_build(void);
 /* "hbfuzz: text" on standard error. */
 void hb_cli_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Complains and gives the exit code of the status: 3 for what is not here, 4 for the environment. */
+/* Complains and gives the exit code of the status: 3 for what is not here, 4 for the environment.
+ */
 int hb_cli_failed(int32_t status, const struct hb_error *err);
 /* Absolute path of the running program; 0 or -1. */
 int hb_cli_self(char *out, size_t cap);
 /* Makes path and the folders above it, and sees that it can be written to. */
 int32_t hb_cli_make_dir(const char *path, struct hb_error *err);
-/* Fills what run, fuzz and repro have in common; 0 or an exit code. program must live as long as s. */
+/* Fills what run, fuzz and repro have in common; 0 or an exit code. program must live as long as s.
+ */
 int hb_cli_setup(const struct hb_args *args, char *program, size_t cap, struct hb_supervise *s);
 void hb_cli_gen_options(const struct hb_args *args, struct hb_gen_options *o);
 const char *hb_cli_backend_name(int32_t backend);
 void hb_cli_record_context(const struct hb_args *args, struct hb_record_context *ctx);
 /* The verdict's line with all options that its repro command needs. */
-void hb_cli_verdict_line(const struct hb_args *args, const struct hb_verdict *v, const struct hb_case *c,
-                         const char *file, char *out, size_t cap);
+void hb_cli_verdict_line(const struct hb_args *args, const struct hb_verdict *v,
+                         const struct hb_case *c, const char *file, char *out, size_t cap);
 /* Progress line on standard error, if it is a terminal; hb_supervise.tick. */
 void hb_cli_tick(void *ctx, uint64_t cases, double seconds, int64_t findings);
 /* Takes the progress line away again. */
 void hb_cli_untick(void);
-/* Medians of the error-to-bound ratio and vacuous shares, per op and type; with_stats: also medians per case and times. */
+/* Medians of the error-to-bound ratio and vacuous shares, per op and type; with_stats: also medians
+ * per case and times. */
 void hb_cli_print_stats(const struct hb_supervise_result *r, int32_t with_stats);
-/* 1 when a run was long enough to judge and more than 1 % of its bounds were vacuous (contracts.md section 6). */
+/* 1 when a run was long enough to judge and more than 1 % of its bounds were vacuous (contracts.md
+ * section 6). */
 int hb_cli_is_vacuous(const struct hb_run_stats *s);
 
 #endif

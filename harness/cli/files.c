@@ -60,12 +60,14 @@ static int32_t collect_dir(const char *path, struct hb_files *out, struct hb_err
     return HB_OK;
 }
 
-int32_t hb_files_collect(char *const *paths, int32_t n_paths, struct hb_files *out, struct hb_error *err) {
+int32_t hb_files_collect(char *const *paths, int32_t n_paths, struct hb_files *out,
+                         struct hb_error *err) {
     int32_t status = HB_OK;
     for (int32_t i = 0; status == HB_OK && i < n_paths; i++) {
         struct stat st;
         if (stat(paths[i], &st) != 0) {
-            status = hb_fail_text(err, HB_ERR_IO, "cannot read %.180s: %s", paths[i], strerror(errno));
+            status =
+                hb_fail_text(err, HB_ERR_IO, "cannot read %.180s: %s", paths[i], strerror(errno));
         } else if (S_ISDIR(st.st_mode)) {
             status = collect_dir(paths[i], out, err);
         } else if (add(out, paths[i]) != 0) {

@@ -12,9 +12,11 @@ struct hb_files {
     int64_t n;
 };
 
-/* Files as given; of folders and their subfolders every file that can be a case (not .txt, .jsonl, .md, .dict), sorted.
- * HB_ERR_IO for a path that is neither, and for a folder without cases. Free with hb_files_free in either case. */
-int32_t hb_files_collect(char *const *paths, int32_t n_paths, struct hb_files *out, struct hb_error *err);
+/* Files as given; of folders and their subfolders every file that can be a case (not .txt, .jsonl,
+ * .md, .dict), sorted. HB_ERR_IO for a path that is neither, and for a folder without cases. Free
+ * with hb_files_free in either case. */
+int32_t hb_files_collect(char *const *paths, int32_t n_paths, struct hb_files *out,
+                         struct hb_error *err);
 void hb_files_free(struct hb_files *files);
 
 #endif

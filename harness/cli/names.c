@@ -188,7 +188,8 @@ void hb_suggest(const char *text, int count, const char *(*name)(int i), char *o
     }
     size_t n = 0;
     for (int i = 0; i < count && n + 1 < cap; i++) {
-        int k = snprintf(out + n, cap - n, "%s%s%s", i == 0 ? " (known: " : ", ", name(i), i + 1 == count ? ")" : "");
+        int k = snprintf(out + n, cap - n, "%s%s%s", i == 0 ? " (known: " : ", ", name(i),
+                         i + 1 == count ? ")" : "");
         n += k > 0 ? (size_t)k : 0;
     }
     if (n + 1 >= cap) {

@@ -13,8 +13,9 @@ struct hb_names {
     int32_t (*value)(int i); /* null: the index itself */
 };
 
-extern const struct hb_names hb_names_target, hb_names_backend, hb_names_mode, hb_names_size, hb_names_class,
-    hb_names_case_format, hb_names_run_format, hb_names_engine, hb_names_check_off, hb_names_defect;
+extern const struct hb_names hb_names_target, hb_names_backend, hb_names_mode, hb_names_size,
+    hb_names_class, hb_names_case_format, hb_names_run_format, hb_names_engine, hb_names_check_off,
+    hb_names_defect;
 
 enum { HB_FORMAT_CASE = 0, HB_FORMAT_JSON = 1 };
 enum { HB_FORMAT_TEXT = 0, HB_FORMAT_JSONL = 1 };
@@ -22,8 +23,9 @@ enum { HB_ENGINE_LIBFUZZER = 0, HB_ENGINE_PLAIN = 1 };
 
 /* Index of the value's name, -1 when unknown. */
 int hb_names_find(const struct hb_names *names, const char *text);
-/* The nearest of count names by edit distance, or null when none is near: at most one letter of three, two of up to eight,
- * a third of longer ones may differ, or text may be the beginning of a name. */
+/* The nearest of count names by edit distance, or null when none is near: at most one letter of
+ * three, two of up to eight, a third of longer ones may differ, or text may be the beginning of a
+ * name. */
 const char *hb_nearest(const char *text, int count, const char *(*name)(int i));
 /* ", did you mean 'x'?" or the whole list " (known: a, b)" when it is short, or "" into out. */
 void hb_suggest(const char *text, int count, const char *(*name)(int i), char *out, size_t cap);

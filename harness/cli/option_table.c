@@ -54,7 +54,9 @@ const struct hb_option hb_option_table[] = {
 const int hb_n_options = (int)(sizeof hb_option_table / sizeof hb_option_table[0]);
 
 const struct hb_conflict hb_conflicts[] = {
-    {ALL, "quiet", "verbose"},     {V(FUZZ), "time", "count"},     {V(RUN), "dump", "gen"},
+    {ALL, "quiet", "verbose"},
+    {V(FUZZ), "time", "count"},
+    {V(RUN), "dump", "gen"},
 };
 const int hb_n_conflicts = (int)(sizeof hb_conflicts / sizeof hb_conflicts[0]);
 

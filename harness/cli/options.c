@@ -28,7 +28,8 @@ static int usage(const char *text) {
     return HB_EXIT_USAGE;
 }
 
-static int usage2(const char *format, const char *a, const char *b) __attribute__((format(printf, 1, 0)));
+static int usage2(const char *format, const char *a, const char *b)
+    __attribute__((format(printf, 1, 0)));
 static int usage2(const char *format, const char *a, const char *b) {
     char text[768];
     (void)snprintf(text, sizeof text, format, a, b);
@@ -44,7 +45,9 @@ int hb_given(const struct hb_args *args, const char *name) {
     return 0;
 }
 
-/* --- values -------------------------------------------------------------------------------------------------------- */
+/* --- values
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 /* Decimal or 0x: digits only, no sign, no rest. */
 static int parse_u64(const char *text, uint64_t *out) {
@@ -62,14 +65,15 @@ static int parse_u64(const char *text, uint64_t *out) {
 static int bad_value(const struct hb_option *o, const char *text) {
     char line[512];
     if (o->type == HB_OPTION_U64) {
-        (void)snprintf(line, sizeof line, "--%s takes a number from %llu to %llu, got '%.200s'", o->name,
-                 (unsigned long long)o->lo, o->hi ? (unsigned long long)o->hi : (unsigned long long)UINT64_MAX, text);
+        (void)snprintf(line, sizeof line, "--%s takes a number from %llu to %llu, got '%.200s'",
+                       o->name, (unsigned long long)o->lo,
+                       o->hi ? (unsigned long long)o->hi : (unsigned long long)UINT64_MAX, text);
     } else if (o->type == HB_OPTION_INT) {
-        (void)snprintf(line, sizeof line, "--%s takes a number from %lld to %lld, got '%.200s'", o->name, (long long)o->lo,
-                 (long long)o->hi, text);
+        (void)snprintf(line, sizeof line, "--%s takes a number from %lld to %lld, got '%.200s'",
+                       o->name, (long long)o->lo, (long long)o->hi, text);
     } else {
-        (void)snprintf(line, sizeof line, "--%s takes seconds above 0 and up to %lld, got '%.200s'", o->name,
-                 (long long)o->hi, text);
+        (void)snprintf(line, sizeof line, "--%s takes seconds above 0 and up to %lld, got '%.200s'",
+                       o->name, (long long)o->hi, text);
     }
     return usage(line);
 }
@@ -136,7 +140,9 @@ static int set_value(const struct hb_option *o, const char *text, struct hb_args
     }
 }
 
-/* --- words --------------------------------------------------------------------------------------------------------- */
+/* --- words
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static int unknown_option(const char *word, size_t n, int32_t verb) {
     char name[64];
@@ -153,22 +159,24 @@ static int unknown_option(const char *word, size_t n, int32_t verb) {
     const char *near = hb_nearest_of(name, n_known, known);
     for (int i = 0; i < hb_n_options; i++) {
         if (strcmp(hb_option_table[i].name, name) == 0) {
-            (void)snprintf(line, sizeof line, "the verb '%s' does not take the option --%s", hb_verbs[verb].name, name);
+            (void)snprintf(line, sizeof line, "the verb '%s' does not take the option --%s",
+                           hb_verbs[verb].name, name);
             return usage(line);
         }
     }
     if (near) {
         (void)snprintf(hint, sizeof hint, ", did you mean '--%s'?", near);
     }
-    (void)snprintf(line, sizeof line, "unknown option '--%s'%s (hbfuzz %s --help lists them)", name, hint,
-             hb_verbs[verb].name);
+    (void)snprintf(line, sizeof line, "unknown option '--%s'%s (hbfuzz %s --help lists them)", name,
+                   hint, hb_verbs[verb].name);
     return usage(line);
 }
 
 static int find_long(const char *word, size_t n, int32_t verb) {
     for (int i = 0; i < hb_n_options; i++) {
         const char *name = option_name(i);
-        if (strlen(name) == n && strncmp(name, word, n) == 0 && fits_verb(&hb_option_table[i], verb)) {
+        if (strlen(name) == n && strncmp(name, word, n) == 0 &&
+            fits_verb(&hb_option_table[i], verb)) {
             return i;
         }
     }
@@ -213,7 +221,8 @@ static int parse_option(int argc, char **argv, int *at, struct hb_args *args) {
     } else {
         i = find_short(word[1], args->verb);
         if (i < 0) {
-            return usage2("unknown option '%s' (hbfuzz %s --help lists them)", word, hb_verbs[args->verb].name);
+            return usage2("unknown option '%s' (hbfuzz %s --help lists them)", word,
+                          hb_verbs[args->verb].name);
         }
         value = word[2] ? word + 2 : NULL;
     }
@@ -253,12 +262,14 @@ static int check_paths(const struct hb_args *args) {
     const struct hb_verb_row *v = &hb_verbs[args->verb];
     char line[512];
     if (args->n_paths < v->least_paths) {
-        (void)snprintf(line, sizeof line, "%s needs %s (hbfuzz %s --help)", v->name, v->operands, v->name);
+        (void)snprintf(line, sizeof line, "%s needs %s (hbfuzz %s --help)", v->name, v->operands,
+                       v->name);
         return usage(line);
     }
     if (v->most_paths >= 0 && args->n_paths > v->most_paths) {
-        (void)snprintf(line, sizeof line, "%s takes %d operand%s, '%.200s' is one too many", v->name, (int)v->most_paths,
-                 v->most_paths == 1 ? "" : "s", args->paths[v->most_paths]);
+        (void)snprintf(line, sizeof line, "%s takes %d operand%s, '%.200s' is one too many",
+                       v->name, (int)v->most_paths, v->most_paths == 1 ? "" : "s",
+                       args->paths[v->most_paths]);
         return usage(line);
     }
     return 0;
@@ -295,7 +306,8 @@ int hb_options_parse(int argc, char **argv, struct hb_args *args) {
     if (argc < 2) {
         return usage("a verb is missing (hbfuzz --help lists them)");
     }
-    args->help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0;
+    args->help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+                 strcmp(argv[1], "help") == 0;
     args->version = strcmp(argv[1], "--version") == 0;
     if (args->help || args->version) {
         return args->help && argc > 2 ? find_verb(argv[2], args) : 0;

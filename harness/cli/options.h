@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The command line: one table of verbs, one table of options; parsing and help are made from them. */
+ * The command line: one table of verbs, one table of options; parsing and help are made from them.
+ */
 #ifndef HB_HARNESS_CLI_OPTIONS_H
 #define HB_HARNESS_CLI_OPTIONS_H
 
@@ -32,7 +33,8 @@ struct hb_args {
     int32_t help, version, quiet, verbose;
     int32_t json, targets, backends, modes, statuses, rules, relations, defects;
     int32_t stats, stop_at_first, status_only;
-    int32_t backend, compare, target, mode, size, gen_class, case_format, run_format, engine, defect, off;
+    int32_t backend, compare, target, mode, size, gen_class, case_format, run_format, engine,
+        defect, off;
     int32_t jobs, times;
     uint64_t seed, count, gen;
     double time;
@@ -41,16 +43,17 @@ struct hb_args {
 
 struct hb_verb_row {
     const char *name;
-    const char *operands; /* "FILE..." for the usage line */
+    const char *operands;            /* "FILE..." for the usage line */
     int32_t least_paths, most_paths; /* most -1: any number */
-    const char *what;     /* one line */
+    const char *what;                /* one line */
     const char *example[2];
     int (*act)(const struct hb_args *args);
 };
 
 extern const struct hb_verb_row hb_verbs[HB_N_VERBS];
 
-/* 0, or the exit code (after one line on standard error). args->help and args->version end parsing early. */
+/* 0, or the exit code (after one line on standard error). args->help and args->version end parsing
+ * early. */
 int hb_options_parse(int argc, char **argv, struct hb_args *args);
 /* verb -1: the program's. */
 void hb_options_help(FILE *out, int32_t verb);

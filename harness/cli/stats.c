@@ -19,11 +19,13 @@ static void print_phases(const struct hb_supervise_result *r) {
         sum += s->time_ns[i];
     }
     (void)printf("per case (median): %llu forwards, %llu tokens, %llu kernels\n",
-                 (unsigned long long)r->median[HB_PER_CASE_FORWARDS], (unsigned long long)r->median[HB_PER_CASE_TOKENS],
+                 (unsigned long long)r->median[HB_PER_CASE_FORWARDS],
+                 (unsigned long long)r->median[HB_PER_CASE_TOKENS],
                  (unsigned long long)r->median[HB_PER_CASE_LAUNCHES]);
-    (void)printf("per case (mean): %.1f forwards, %.1f tokens, %.1f calls, %.1f kernels, %.0f bytes compared exactly\n",
-                 per_case(s->forwards, s), per_case(s->tokens, s), per_case(s->calls, s), per_case(s->launches, s),
-                 per_case(s->exact_bytes, s));
+    (void)printf("per case (mean): %.1f forwards, %.1f tokens, %.1f calls, %.1f kernels, %.0f "
+                 "bytes compared exactly\n",
+                 per_case(s->forwards, s), per_case(s->tokens, s), per_case(s->calls, s),
+                 per_case(s->launches, s), per_case(s->exact_bytes, s));
     (void)printf("time:");
     for (int32_t i = 0; i <= HB_PHASE_OTHER; i++) {
         (void)printf(" %s %.1f %% (%.0f us/case)%s", hb_phase_name(i), share(s->time_ns[i], sum),
@@ -33,7 +35,8 @@ static void print_phases(const struct hb_supervise_result *r) {
 
 static void print_pair(const struct hb_run_stats *s) {
     if (s->pair_cases) {
-        (void)printf("two backends: %llu cases, %llu elements, %.3f %% bit-equal, largest difference %.3g of B1 + B2\n",
+        (void)printf("two backends: %llu cases, %llu elements, %.3f %% bit-equal, largest "
+                     "difference %.3g of B1 + B2\n",
                      (unsigned long long)s->pair_cases, (unsigned long long)s->pair_elements,
                      share(s->pair_bit_equal, s->pair_elements), s->pair_max_ratio);
     }
@@ -43,16 +46,19 @@ void hb_cli_print_stats(const struct hb_supervise_result *r, int32_t with_stats)
     const struct hb_run_stats *s = &r->stats;
     print_pair(s);
     if (with_stats && s->cases) {
-        (void)printf("forwards %llu, tokens %llu, kernels launched %llu\n", (unsigned long long)s->forwards,
-                     (unsigned long long)s->tokens, (unsigned long long)s->launches);
+        (void)printf("forwards %llu, tokens %llu, kernels launched %llu\n",
+                     (unsigned long long)s->forwards, (unsigned long long)s->tokens,
+                     (unsigned long long)s->launches);
         print_phases(r);
     }
     for (int32_t op = 0; op < HB_N_OPS; op++) {
         for (int32_t t = 0; t < HB_N_FLOAT_DTYPES; t++) {
             if (s->elements[op][t]) {
-                (void)printf("%-12s %s  error/bound median %.3g, largest %.3g; %llu elements, vacuous %.3f %%\n",
-                             hb_op_name(op), hb_dtype_name(t), hb_run_stats_median(s, op, t), s->max_ratio[op][t],
-                             (unsigned long long)s->elements[op][t], share(s->vacuous[op][t], s->elements[op][t]));
+                (void)printf("%-12s %s  error/bound median %.3g, largest %.3g; %llu elements, "
+                             "vacuous %.3f %%\n",
+                             hb_op_name(op), hb_dtype_name(t), hb_run_stats_median(s, op, t),
+                             s->max_ratio[op][t], (unsigned long long)s->elements[op][t],
+                             share(s->vacuous[op][t], s->elements[op][t]));
             }
         }
     }

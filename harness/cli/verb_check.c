@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check: golden tensors of other projects against a backend. The work is done in a process of its own, so that a crash of
- * the backend is a result like others. */
+ * check: golden tensors of other projects against a backend. The work is done in a process of its
+ * own, so that a crash of the backend is a result like others. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -41,8 +41,9 @@ static int find_golden(const struct hb_args *args, const char *self, char *out, 
     if (is_dir(out)) {
         return 0;
     }
-    hb_cli_complain("no golden cases: neither %s/golden nor %s is a folder, name one with --golden DIR", HB_SOURCE_DIR,
-                    out);
+    hb_cli_complain(
+        "no golden cases: neither %s/golden nor %s is a folder, name one with --golden DIR",
+        HB_SOURCE_DIR, out);
     return -1;
 }
 
@@ -65,7 +66,7 @@ static void print_share(const char *name, double v) {
 /* One row per case: the largest shares over its runs. */
 struct table {
     const struct hb_args *args;
-    char name[sizeof ((struct hb_golden_case_result *)0)->name];
+    char name[sizeof((struct hb_golden_case_result *)0)->name];
     double share[HB_N_GOLDEN_TENSORS];
     int32_t n_passed, n_failed, n_skipped;
     int32_t is_begun;
@@ -126,11 +127,14 @@ static void on_result(void *ctx, const struct hb_golden_case_result *r) {
     t->n_skipped += r->skipped;
     t->n_failed += is_failed;
     if (is_failed || t->args->verbose) {
-        (void)printf("  %-32s %-8s %-4s %s", r->name, r->schedule, r->form == HB_FORM_V0 ? "v0" : "fast",
-                     hb_dtype_name(r->act_dtype));
+        (void)printf("  %-32s %-8s %-4s %s", r->name, r->schedule,
+                     r->form == HB_FORM_V0 ? "v0" : "fast", hb_dtype_name(r->act_dtype));
         print_shares(share);
-        (void)printf("  %s%s%s\n", r->passed ? "passed" : r->skipped ? "skipped" : "FAILED", r->reason[0] ? ": " : "",
-                     r->reason);
+        (void)printf("  %s%s%s\n",
+                     r->passed    ? "passed"
+                     : r->skipped ? "skipped"
+                                  : "FAILED",
+                     r->reason[0] ? ": " : "", r->reason);
     }
 }
 
@@ -154,8 +158,8 @@ static int check_here(const struct hb_args *args, const char *dir) {
         return hb_cli_failed(status, &err);
     }
     if (n[0] + n[1] + n[2] == 0) {
-        hb_cli_complain("no golden case was found in %.180s%s%.60s", dir, args->filter ? " for the filter " : "",
-                        args->filter ? args->filter : "");
+        hb_cli_complain("no golden case was found in %.180s%s%.60s", dir,
+                        args->filter ? " for the filter " : "", args->filter ? args->filter : "");
         return HB_EXIT_ENVIRONMENT;
     }
     (void)printf("check: %d passed, %d failed, %d skipped\n", (int)n[0], (int)n[1], (int)n[2]);
@@ -164,7 +168,8 @@ static int check_here(const struct hb_args *args, const char *dir) {
 
 /* The exit code for the way in which the working process ended. */
 static int exit_code(int status) {
-    static const int ours[] = {HB_EXIT_OK, HB_EXIT_FINDINGS, HB_EXIT_NOT_HERE, HB_EXIT_ENVIRONMENT, HB_EXIT_INTERNAL};
+    static const int ours[] = {HB_EXIT_OK, HB_EXIT_FINDINGS, HB_EXIT_NOT_HERE, HB_EXIT_ENVIRONMENT,
+                               HB_EXIT_INTERNAL};
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) {
         return HB_EXIT_INTERRUPTED;
     }
@@ -185,8 +190,19 @@ static int check_in_child(const struct hb_args *args, const char *self, const ch
     const char *argv[16];
     int n = 0;
     (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)args->seed);
-    const char *words[] = {self, "check", "--backend", hb_cli_backend_name(args->backend), "--seed", seed, "--golden",
-                           dir, args->quiet ? "--quiet" : args->verbose ? "--verbose" : NULL, args->filter ? "--filter" : NULL, args->filter};
+    const char *words[] = {self,
+                           "check",
+                           "--backend",
+                           hb_cli_backend_name(args->backend),
+                           "--seed",
+                           seed,
+                           "--golden",
+                           dir,
+                           args->quiet     ? "--quiet"
+                           : args->verbose ? "--verbose"
+                                           : NULL,
+                           args->filter ? "--filter" : NULL,
+                           args->filter};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (words[i]) {
             argv[n++] = words[i];
@@ -202,7 +218,8 @@ static int check_in_child(const struct hb_args *args, const char *self, const ch
     if (pid == 0) {
         const char *sanitizer = getenv("ASAN_OPTIONS");
         char text[1024];
-        (void)snprintf(text, sizeof text, "exitcode=77%s%s", sanitizer ? ":" : "", sanitizer ? sanitizer : "");
+        (void)snprintf(text, sizeof text, "exitcode=77%s%s", sanitizer ? ":" : "",
+                       sanitizer ? sanitizer : "");
         (void)setenv("ASAN_OPTIONS", text, 1);
         (void)setenv(child_variable, "1", 1);
         (void)execv(self, (char *const *)argv);

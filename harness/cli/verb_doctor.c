@@ -34,7 +34,8 @@ static void print_engines(void) {
         char path[HB_PATH_CAP + 32];
         (void)snprintf(path, sizeof path, "%s-%s", self, hb_target_name(i));
         int is_here = access(path, X_OK) == 0;
-        line("engine", "%s: %s", hb_target_name(i), is_here ? path : "plain loop (preset fuzz builds the engine's)");
+        line("engine", "%s: %s", hb_target_name(i),
+             is_here ? path : "plain loop (preset fuzz builds the engine's)");
     }
 }
 
@@ -69,8 +70,9 @@ int hb_verb_doctor(const struct hb_args *args) {
 #endif
     (void)hb_gpu_text(device, sizeof device);
     line("device", "%s", device);
-    line("emulator", "buffers %s", hb_emu_exact_guards() ? "of exact size, guarded by AddressSanitizer"
-                                                         : "between canaries, looked at when they are freed");
+    line("emulator", "buffers %s",
+         hb_emu_exact_guards() ? "of exact size, guarded by AddressSanitizer"
+                               : "between canaries, looked at when they are freed");
     print_backends();
     print_engines();
     line("libraries", "cJSON %s, xxHash %d.%d.%d", cJSON_Version(), XXH_VERSION_NUMBER / 10000,

@@ -23,7 +23,8 @@ static int parse_place(const char *text, int64_t place[4]) {
 
 static int32_t print_bound(const struct hb_case *c, const int64_t place[4], struct hb_error *err) {
     char text[8192];
-    int32_t status = hb_explain_bound(c, (int32_t)place[0], (int32_t)place[1], place[2], place[3], text, sizeof text, err);
+    int32_t status = hb_explain_bound(c, (int32_t)place[0], (int32_t)place[1], place[2], place[3],
+                                      text, sizeof text, err);
     if (status == HB_OK) {
         size_t n = strlen(text);
         (void)printf("%s%s", text, n && text[n - 1] == '\n' ? "" : "\n");
@@ -50,12 +51,17 @@ int hb_verb_explain(const struct hb_args *args) {
     struct hb_case c;
     int64_t place[4] = {0};
     if (args->bound && parse_place(args->bound, place) != 0) {
-        hb_cli_complain("--bound takes step,layer,token,channel as four numbers, got '%.200s'", args->bound);
+        hb_cli_complain("--bound takes step,layer,token,channel as four numbers, got '%.200s'",
+                        args->bound);
         return HB_EXIT_USAGE;
     }
     int32_t status = hb_case_load(args->paths[0], &c, &err);
     if (status == HB_OK) {
         status = args->bound ? print_bound(&c, place, &err) : print_case(&c, &err);
+    }
+    if (args->bound && status == HB_ERR_RANGE) { /* the place named on the command line */
+        hb_cli_complain("--bound %.100s: %s", args->bound, err.text);
+        return HB_EXIT_USAGE;
     }
     return status == HB_OK ? HB_EXIT_OK : hb_cli_failed(status, &err);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz: a campaign on one target. The last line of its output is "<target>: <n> cases, <r> cases/s, <k> findings". */
+ * fuzz: a campaign on one target. The last line of its output is "<target>: <n> cases, <r> cases/s,
+ * <k> findings". */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,15 +39,18 @@ static void on_finding(void *ctx, const struct hb_finding *f) {
     }
     hb_cli_untick();
     hb_cli_verdict_line(k->args, &m->verdict, &c, m->file, line, sizeof line);
-    (void)printf("%s%s%s\n", line, f->tries > 0 && f->same < f->tries ? " | unstable: same verdict in " : "",
+    (void)printf("%s%s%s\n", line,
+                 f->tries > 0 && f->same < f->tries ? " | unstable: same verdict in " : "",
                  f->tries > 0 && f->same < f->tries ? confirmed : "");
     (void)fflush(stdout);
-    write_record(k->records, hb_record_result(&k->record, m, &c, f->tries > 0 && f->same == f->tries ? "yes" : confirmed));
+    write_record(k->records,
+                 hb_record_result(&k->record, m, &c,
+                                  f->tries > 0 && f->same == f->tries ? "yes" : confirmed));
 }
 
 /* Which program runs the cases: 0 and *engine (null for the plain loop), or an exit code. */
-static int pick_engine(const struct hb_args *args, const char *self, int32_t target, char *path, size_t cap,
-                       const char **engine) {
+static int pick_engine(const struct hb_args *args, const char *self, int32_t target, char *path,
+                       size_t cap, const char **engine) {
     (void)snprintf(path, cap, "%s-%s", self, hb_target_name(target));
     int is_there = access(path, X_OK) == 0;
     if (args->engine == HB_ENGINE_LIBFUZZER && !is_there) {
@@ -69,7 +73,8 @@ static int32_t open_records(const char *dir, FILE **out, struct hb_error *err) {
     char path[HB_PATH_CAP + 32];
     (void)snprintf(path, sizeof path, "%s/records.jsonl", dir);
     *out = fopen(path, "ae");
-    return *out ? HB_OK : hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", path, strerror(errno));
+    return *out ? HB_OK
+                : hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", path, strerror(errno));
 }
 
 static int report(const struct campaign *k, int32_t target, const struct hb_supervise_result *r) {
@@ -78,18 +83,22 @@ static int report(const struct campaign *k, int32_t target, const struct hb_supe
     write_record(k->records, hb_record_summary(&k->record, r));
     hb_cli_print_stats(r, k->args->stats);
     if (r->first_seconds >= 0) {
-        (void)printf("first finding after %.2f s, %llu cases\n", r->first_seconds, (unsigned long long)r->first_cases);
+        (void)printf("first finding after %.2f s, %llu cases\n", r->first_seconds,
+                     (unsigned long long)r->first_cases);
     }
     if (is_vacuous) {
-        (void)printf("error of the generator: more than 1 %% of the bounds are larger than the values they bound\n");
+        (void)printf("error of the generator: more than 1 %% of the bounds are larger than the "
+                     "values they bound\n");
     }
     uint64_t skipped = r->stats.verdicts[HB_VERDICT_SKIP];
     int is_all_skipped = r->cases > 0 && skipped >= r->cases;
     if (skipped) {
-        (void)printf("%llu cases skipped: the backend lacks something they need\n", (unsigned long long)skipped);
+        (void)printf("%llu cases skipped: the backend lacks something they need\n",
+                     (unsigned long long)skipped);
     }
-    (void)printf("%s: %llu cases, %.0f cases/s, %lld findings\n", hb_target_name(target), (unsigned long long)r->cases,
-                 r->seconds > 0 ? (double)r->cases / r->seconds : 0.0, (long long)r->findings);
+    (void)printf("%s: %llu cases, %.0f cases/s, %lld findings\n", hb_target_name(target),
+                 (unsigned long long)r->cases, r->seconds > 0 ? (double)r->cases / r->seconds : 0.0,
+                 (long long)r->findings);
     (void)fflush(stdout);
     if (r->is_interrupted) {
         return HB_EXIT_INTERRUPTED;
@@ -156,7 +165,8 @@ int hb_verb_fuzz(const struct hb_args *args) {
     int rc = 0;
     if (target < 0) {
         char hint[400];
-        hb_suggest(args->paths[0], hb_names_target.count(), hb_names_target.name, hint, sizeof hint);
+        hb_suggest(args->paths[0], hb_names_target.count(), hb_names_target.name, hint,
+                   sizeof hint);
         hb_cli_complain("unknown target '%.200s'%s", args->paths[0], hint);
         rc = HB_EXIT_USAGE;
     }

@@ -5,7 +5,8 @@
 #include "harness/cli/common.h"
 #include "harness/gen.h"
 
-static int32_t write_one(const struct hb_args *args, const struct hb_case *c, struct hb_error *err) {
+static int32_t write_one(const struct hb_args *args, const struct hb_case *c,
+                         struct hb_error *err) {
     if (!args->out) {
         char *text = hb_case_to_json(c, NULL);
         if (!text) {
@@ -18,8 +19,8 @@ static int32_t write_one(const struct hb_args *args, const struct hb_case *c, st
     char id[HB_CASE_ID_LEN];
     char path[HB_PATH_CAP];
     hb_case_id(c, id);
-    (void)snprintf(path, sizeof path, "%s/%s-%s.%s", args->out, hb_target_name(c->config.target), id,
-             args->case_format == HB_FORMAT_JSON ? "json" : "case");
+    (void)snprintf(path, sizeof path, "%s/%s-%s.%s", args->out, hb_target_name(c->config.target),
+                   id, args->case_format == HB_FORMAT_JSON ? "json" : "case");
     return hb_case_save(path, c, err);
 }
 

@@ -19,8 +19,9 @@ static cJSON *item(cJSON *list, const char *name) {
 }
 
 static void fill_targets(cJSON *list) {
-    static const char *const what[HB_N_TARGETS] = {"histories of forwards and slot operations, all outputs and states",
-                                                   "modes, entries and refusals"};
+    static const char *const what[HB_N_TARGETS] = {
+        "histories of forwards and slot operations, all outputs and states",
+        "modes, entries and refusals"};
     for (int32_t i = 0; i < HB_N_TARGETS; i++) {
         cJSON *o = item(list, hb_target_name(i));
         cJSON_AddStringToObject(o, "what", what[i]);
@@ -44,7 +45,8 @@ static void fill_backends(cJSON *list) {
 
 static void fill_modes(cJSON *list) {
     for (int i = 0; i < hb_names_mode.count(); i++) {
-        cJSON_AddNumberToObject(item(list, hb_names_mode.name(i)), "number", hb_names_mode.value(i));
+        cJSON_AddNumberToObject(item(list, hb_names_mode.name(i)), "number",
+                                hb_names_mode.value(i));
     }
 }
 
@@ -139,7 +141,8 @@ static void print_value(const cJSON *v) {
 
 static void print_text(const cJSON *all) {
     for (const cJSON *list = all->child; list; list = list->next) {
-        (void)printf("%s%s (%d)\n", list == all->child ? "" : "\n", list->string, cJSON_GetArraySize(list));
+        (void)printf("%s%s (%d)\n", list == all->child ? "" : "\n", list->string,
+                     cJSON_GetArraySize(list));
         for (const cJSON *o = list->child; o; o = o->next) {
             const cJSON *name = o->child;
             (void)printf("  %-24s", name->valuestring);
@@ -158,7 +161,9 @@ int hb_verb_list(const struct hb_args *args) {
         n_wanted += is_wanted(args, i);
     }
     for (int i = 0; all && i < N_SECTIONS; i++) {
-        cJSON *list = n_wanted == 0 || is_wanted(args, i) ? cJSON_AddArrayToObject(all, sections[i].name) : NULL;
+        cJSON *list = n_wanted == 0 || is_wanted(args, i)
+                          ? cJSON_AddArrayToObject(all, sections[i].name)
+                          : NULL;
         if (list) {
             sections[i].fill(list);
         }

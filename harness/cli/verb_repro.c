@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * repro: one case again, each time in a fresh process, with the full trace of the first divergence. */
+ * repro: one case again, each time in a fresh process, with the full trace of the first divergence.
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -10,12 +11,13 @@ static void print_place(const struct hb_divergence *d) {
     const struct {
         const char *name;
         int64_t v;
-    } places[] = {{"step", d->step}, {"layer", d->layer}, {"row", d->row},
-                  {"token", d->token}, {"head", d->head}, {"element", d->element}};
+    } places[] = {{"step", d->step},   {"layer", d->layer}, {"row", d->row},
+                  {"token", d->token}, {"head", d->head},   {"element", d->element}};
     int n = 0;
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         if (places[i].v >= 0) {
-            (void)printf("%s%s %" PRId64, n++ ? ", " : "  at           ", places[i].name, places[i].v);
+            (void)printf("%s%s %" PRId64, n++ ? ", " : "  at           ", places[i].name,
+                         places[i].v);
         }
     }
     (void)printf("%s", n ? "\n" : "");
@@ -26,7 +28,8 @@ static void print_divergence(const struct hb_verdict *v) {
     print_place(d);
     if (d->source[0]) {
         double difference = fabs(d->got - d->want);
-        (void)printf("  got          %a (%.9g)\n  want         %a (%.9g)\n", d->got, d->got, d->want, d->want);
+        (void)printf("  got          %a (%.9g)\n  want         %a (%.9g)\n", d->got, d->got,
+                     d->want, d->want);
         (void)printf("  difference   %.6g", difference);
         if (d->ulp > 0) {
             (void)printf(", %" PRIu64 " ulp", d->ulp);
@@ -47,7 +50,8 @@ static void print_trace(const struct hb_message *m) {
     }
     (void)printf("  check        %s\n  place        %s\n", v->check, v->place);
     if (v->kind == HB_VERDICT_STATUS) {
-        (void)printf("  status       got %s, want %s\n", hb_status_name(v->got_status), hb_status_name(v->want_status));
+        (void)printf("  status       got %s, want %s\n", hb_status_name(v->got_status),
+                     hb_status_name(v->want_status));
     }
     if (hb_verdict_is_finding(v->kind)) {
         print_divergence(v);
@@ -81,7 +85,8 @@ static int repeat(const struct hb_args *args, const struct hb_supervise *s, cons
                 strcmp(m.verdict.fingerprint, first->verdict.fingerprint) == 0;
     }
     if (args->times > 1) {
-        (void)printf("same verdict in %d of %d runs, each in a fresh process\n", (int)same, (int)args->times);
+        (void)printf("same verdict in %d of %d runs, each in a fresh process\n", (int)same,
+                     (int)args->times);
     }
     return HB_EXIT_OK;
 }
@@ -93,7 +98,8 @@ int hb_verb_repro(const struct hb_args *args) {
     struct hb_message first;
     struct hb_case c;
     if (args->compare == args->backend) {
-        hb_cli_complain("--compare %s: it is the backend under test itself", hb_cli_backend_name(args->compare));
+        hb_cli_complain("--compare %s: it is the backend under test itself",
+                        hb_cli_backend_name(args->compare));
         return HB_EXIT_USAGE;
     }
     int rc = hb_cli_setup(args, program, sizeof program, &s);

@@ -46,7 +46,8 @@ static void on_result(void *ctx, const struct hb_message *m) {
         char line[2048];
         hb_cli_untick();
         hb_cli_verdict_line(k->args, v, &c, m->file, line, sizeof line);
-        (void)fprintf(k->text, "%s%s%s\n", line, v->kind == HB_VERDICT_PASS && m->file[0] ? " " : "",
+        (void)fprintf(k->text, "%s%s%s\n", line,
+                      v->kind == HB_VERDICT_PASS && m->file[0] ? " " : "",
                       v->kind == HB_VERDICT_PASS ? m->file : "");
     }
 }
@@ -63,8 +64,8 @@ static int finish(struct run *k, const struct hb_supervise_result *r) {
             hb_cli_print_stats(r, 1);
         }
         (void)fprintf(k->text, "run: %llu cases, %llu passed, %lld findings, %llu skipped\n",
-                      (unsigned long long)r->cases, (unsigned long long)k->n_passed, (long long)r->findings,
-                      (unsigned long long)k->n_skipped);
+                      (unsigned long long)r->cases, (unsigned long long)k->n_passed,
+                      (long long)r->findings, (unsigned long long)k->n_skipped);
     }
     if (r->is_interrupted) {
         return HB_EXIT_INTERRUPTED;
@@ -76,7 +77,8 @@ static int finish(struct run *k, const struct hb_supervise_result *r) {
 }
 
 /* Runs with the records going to f (null: none). */
-static int execute(struct run *k, struct hb_supervise *s, FILE *file, struct hb_error *err, int32_t *status) {
+static int execute(struct run *k, struct hb_supervise *s, FILE *file, struct hb_error *err,
+                   int32_t *status) {
     const struct hb_args *args = k->args;
     struct hb_supervise_result *r = calloc(1, sizeof *r);
     if (!r) {
@@ -102,18 +104,21 @@ static int execute(struct run *k, struct hb_supervise *s, FILE *file, struct hb_
 }
 
 /* The records are complete or absent: they go to FILE.part and get their name at the end. */
-static int execute_to_file(struct run *k, struct hb_supervise *s, struct hb_error *err, int32_t *status) {
+static int execute_to_file(struct run *k, struct hb_supervise *s, struct hb_error *err,
+                           int32_t *status) {
     char part[HB_PATH_CAP + 8];
     if (!k->args->out) {
         return execute(k, s, NULL, err, status);
     }
     if (snprintf(part, sizeof part, "%s.part", k->args->out) >= (int)sizeof part) {
-        *status = hb_fail_text(err, HB_ERR_IO, "the name of the output file is longer than %zu", sizeof part - 6);
+        *status = hb_fail_text(err, HB_ERR_IO, "the name of the output file is longer than %zu",
+                               sizeof part - 6);
         return HB_EXIT_ENVIRONMENT;
     }
     struct stat st;
     if (stat(k->args->out, &st) == 0 && S_ISDIR(st.st_mode)) {
-        *status = hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", k->args->out, strerror(EISDIR));
+        *status =
+            hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", k->args->out, strerror(EISDIR));
         return HB_EXIT_ENVIRONMENT;
     }
     FILE *f = fopen(part, "we");
@@ -125,7 +130,8 @@ static int execute_to_file(struct run *k, struct hb_supervise *s, struct hb_erro
     int is_bad = ferror(f);
     is_bad |= fclose(f) != 0;
     if (*status == HB_OK && (is_bad || rename(part, k->args->out) != 0)) {
-        *status = hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", k->args->out, strerror(errno));
+        *status =
+            hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", k->args->out, strerror(errno));
     }
     if (*status != HB_OK) {
         (void)unlink(part);
@@ -133,7 +139,8 @@ static int execute_to_file(struct run *k, struct hb_supervise *s, struct hb_erro
     return rc;
 }
 
-static int32_t prepare_gen(const struct hb_args *args, struct hb_supervise *s, struct hb_error *err) {
+static int32_t prepare_gen(const struct hb_args *args, struct hb_supervise *s,
+                           struct hb_error *err) {
     s->child.work = HB_WORK_GEN;
     s->child.limit = args->gen;
     s->child.target = s->child.gen.target;
@@ -141,13 +148,14 @@ static int32_t prepare_gen(const struct hb_args *args, struct hb_supervise *s, s
     return hb_cli_make_dir(s->child.out_dir, err);
 }
 
-static int32_t prepare_files(const struct hb_args *args, struct hb_supervise *s, struct hb_files *files,
-                             struct hb_error *err) {
+static int32_t prepare_files(const struct hb_args *args, struct hb_supervise *s,
+                             struct hb_files *files, struct hb_error *err) {
     s->child.work = HB_WORK_FILES;
     int32_t status = hb_files_collect(args->paths, args->n_paths, files, err);
     for (int64_t i = 0; status == HB_OK && i < files->n; i++) {
         struct hb_case c;
-        status = hb_case_load(files->path[i], &c, err); /* all must be readable before the first one runs */
+        status = hb_case_load(files->path[i], &c,
+                              err); /* all must be readable before the first one runs */
     }
     if (status == HB_OK && args->dump) {
         status = hb_cli_make_dir(args->dump, err);
@@ -183,7 +191,8 @@ int hb_verb_run(const struct hb_args *args) {
     if (rc != 0) {
         return rc;
     }
-    int32_t status = args->gen ? prepare_gen(args, &s, &err) : prepare_files(args, &s, &files, &err);
+    int32_t status =
+        args->gen ? prepare_gen(args, &s, &err) : prepare_files(args, &s, &files, &err);
     if (status == HB_OK && args->dump && files.n != 1) {
         hb_cli_complain("--dump takes one case, got %lld", (long long)files.n);
         hb_files_free(&files);

@@ -12,8 +12,8 @@
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed);
-size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, uint8_t *out,
-                                 size_t cap, unsigned int seed);
+size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size,
+                                 uint8_t *out, size_t cap, unsigned int seed);
 
 #define HB_FUZZ_TARGET(target)                                                                     \
     int LLVMFuzzerInitialize(int *argc, char ***argv) {                                            \
@@ -27,7 +27,8 @@ size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t a_size, const uint8_t 
     int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {                                 \
         return hb_child_input(data, size);                                                         \
     }                                                                                              \
-    size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed) { \
+    size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size,                    \
+                                   unsigned int seed) {                                            \
         return hb_child_mutate(data, size, max_size, seed);                                        \
     }                                                                                              \
     size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t a_size, const uint8_t *b,            \

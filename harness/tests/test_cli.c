@@ -51,7 +51,8 @@ static char *in_folder(const char *name) {
     return t;
 }
 
-/* Starts hbfuzz in the test's folder; words are separated by blanks, each @ stands for the folder. */
+/* Starts hbfuzz in the test's folder; words are separated by blanks, each @ stands for the folder.
+ */
 static pid_t start(const char *line) {
     static char words[MAX_WORDS][512];
     const char *argv[MAX_WORDS + 1];
@@ -60,8 +61,9 @@ static pid_t start(const char *line) {
     for (const char *p = line; *p && n < MAX_WORDS; p += strspn(p, " ")) {
         size_t k = strcspn(p, " ");
         const char *at = memchr(p, '@', k);
-        (void)snprintf(words[n], sizeof words[0], "%.*s%s%.*s", at ? (int)(at - p) : (int)k, p, at ? folder : "",
-                 at ? (int)(k - (size_t)(at - p) - 1) : 0, at ? at + 1 : "");
+        (void)snprintf(words[n], sizeof words[0], "%.*s%s%.*s", at ? (int)(at - p) : (int)k, p,
+                       at ? folder : "", at ? (int)(k - (size_t)(at - p) - 1) : 0,
+                       at ? at + 1 : "");
         argv[n] = words[n];
         n++;
         p += k;
@@ -71,8 +73,12 @@ static pid_t start(const char *line) {
     pid_t pid = 0;
     assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
     assert_int_equal(posix_spawn_file_actions_addchdir_np(&actions, folder), 0);
-    assert_int_equal(posix_spawn_file_actions_addopen(&actions, 1, in_folder("stdout"), O_WRONLY | O_CREAT | O_TRUNC, 0644), 0);
-    assert_int_equal(posix_spawn_file_actions_addopen(&actions, 2, in_folder("stderr"), O_WRONLY | O_CREAT | O_TRUNC, 0644), 0);
+    assert_int_equal(posix_spawn_file_actions_addopen(&actions, 1, in_folder("stdout"),
+                                                      O_WRONLY | O_CREAT | O_TRUNC, 0644),
+                     0);
+    assert_int_equal(posix_spawn_file_actions_addopen(&actions, 2, in_folder("stderr"),
+                                                      O_WRONLY | O_CREAT | O_TRUNC, 0644),
+                     0);
     assert_int_equal(posix_spawn(&pid, hbfuzz, &actions, NULL, (char *const *)argv, environ), 0);
     assert_int_equal(posix_spawn_file_actions_destroy(&actions), 0);
     return pid;
@@ -118,7 +124,9 @@ static const char *last_line(const char *text) {
     return last;
 }
 
-/* --- bad input ------------------------------------------------------------------------------------------------------ */
+/* --- bad input
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 struct bad {
     const char *line;
@@ -129,9 +137,10 @@ struct bad {
 static void check_bad(const struct bad *rows, size_t n) {
     for (size_t i = 0; i < n; i++) {
         int code = run(rows[i].line);
-        if (code != rows[i].code || !strstr(err_text, rows[i].text) || count_lines(err_text) != 1 || out_text[0]) {
-            print_message("hbfuzz %s\ncode %d, want %d\n%s---\n%.500s", rows[i].line, code, rows[i].code, err_text,
-                          out_text);
+        if (code != rows[i].code || !strstr(err_text, rows[i].text) || count_lines(err_text) != 1 ||
+            out_text[0]) {
+            print_message("hbfuzz %s\ncode %d, want %d\n%s---\n%.500s", rows[i].line, code,
+                          rows[i].code, err_text, out_text);
         }
         assert_int_equal(code, rows[i].code);
         assert_non_null(strstr(err_text, rows[i].text));
@@ -168,14 +177,16 @@ static void wrong_command_lines_are_2(void **state) {
         {"fuzz forward --defect 11111", 2, "unknown defect '11111'"},
         {"fuzz forward --defect CHUNK_OF_BY_ONE", 2, "did you mean 'CHUNK_OFF_BY_ONE'?"},
         {"fuzz forward --off numerc", 2, "unknown check 'numerc', did you mean 'numeric'?"},
-        {"fuzz forward --seed x", 2, "--seed takes a number from 0 to 18446744073709551615, got 'x'"},
+        {"fuzz forward --seed x", 2,
+         "--seed takes a number from 0 to 18446744073709551615, got 'x'"},
         {"fuzz forward --seed -1", 2, "got '-1'"},
         {"fuzz forward --seed 1x", 2, "got '1x'"},
         {"fuzz forward --seed 18446744073709551616", 2, "got '18446744073709551616'"},
         {"fuzz forward --seed 0x", 2, "got '0x'"},
         {"fuzz forward --seed=", 2, "got ''"},
         {"fuzz forward --count 0", 2, "--count takes a number from 1 "},
-        {"fuzz forward --time -1", 2, "--time takes seconds above 0 and up to 1000000000, got '-1'"},
+        {"fuzz forward --time -1", 2,
+         "--time takes seconds above 0 and up to 1000000000, got '-1'"},
         {"fuzz forward --time 0", 2, "got '0'"},
         {"fuzz forward --time nan", 2, "got 'nan'"},
         {"fuzz forward --time 1e400", 2, "got '1e400'"},
@@ -198,6 +209,7 @@ static void wrong_command_lines_are_2(void **state) {
         {"explain x --bound 1,2,3", 2, "got '1,2,3'"},
         {"explain x --bound 1,2,3,-4", 2, "got '1,2,3,-4'"},
         {"explain x --bound 1,2,3,99999999999", 2, "--bound takes step,layer,token,channel"},
+        {"explain @/good.case --bound 99,0,0,0", 2, "--bound 99,0,0,0: "},
         {"explain", 2, "explain needs FILE|-"},
         {"check x", 2, "check takes 0 operands, 'x' is one too many"},
         {"check -- x", 2, "only the verb 'fuzz' passes arguments on"},
@@ -305,16 +317,19 @@ static void a_backend_that_is_not_here_is_3(void **state) {
 static void an_engine_or_defect_that_is_not_here_is_3(void **state) {
     (void)state;
     if (access(HB_BUILD_DIR "/hbfuzz-forward", X_OK) != 0) {
-        static const struct bad row = {"fuzz forward --engine libfuzzer", 3, "hbfuzz-forward does not exist"};
+        static const struct bad row = {"fuzz forward --engine libfuzzer", 3,
+                                       "hbfuzz-forward does not exist"};
         check_bad(&row, 1);
     }
 #ifndef HB_DEFECTS
-    static const struct bad row = {"fuzz forward --defect 1", 3, "this build has no planted defects"};
+    static const struct bad row = {"fuzz forward --defect 1", 3,
+                                   "this build has no planted defects"};
     check_bad(&row, 1);
 #endif
 }
 
-/* --- what is asked for ---------------------------------------------------------------------------------------------- */
+/* --- what is asked for
+ * ---------------------------------------------------------------------------------------------- */
 
 static void check_help(const char *line) {
     assert_int_equal(run(line), 0);
@@ -333,7 +348,8 @@ static void check_help(const char *line) {
 
 static void help_fits_and_ends_with_two_examples(void **state) {
     (void)state;
-    static const char *const verbs[] = {"doctor", "list", "gen", "run", "fuzz", "repro", "explain", "check"};
+    static const char *const verbs[] = {"doctor", "list",  "gen",     "run",
+                                        "fuzz",   "repro", "explain", "check"};
     check_help("--help");
     check_help("-h");
     for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
@@ -351,8 +367,9 @@ static void version_and_doctor_say_what_was_built(void **state) {
     assert_int_equal(strncmp(out_text, "hbfuzz ", 7), 0);
     assert_int_equal(count_lines(out_text), 1);
     assert_int_equal(run("doctor"), 0);
-    static const char *const words[] = {"\ncommit ",  "\ncompiler ", "\nbuild ",  "\nsanitizers ", "\ncuda ",
-                                        "\ndevice ", "\nbackend ",  "\nengine ", "\nlibraries "};
+    static const char *const words[] = {"\ncommit ",     "\ncompiler ", "\nbuild ",
+                                        "\nsanitizers ", "\ncuda ",     "\ndevice ",
+                                        "\nbackend ",    "\nengine ",   "\nlibraries "};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         assert_non_null(strstr(out_text, words[i]));
     }
@@ -362,7 +379,8 @@ static void version_and_doctor_say_what_was_built(void **state) {
 static double children_seconds(void) {
     struct rusage r;
     assert_int_equal(getrusage(RUSAGE_CHILDREN, &r), 0);
-    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) * 1e-6;
+    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) +
+           (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) * 1e-6;
 }
 
 static void commands_start_in_50_ms(void **state) {
@@ -379,8 +397,9 @@ static void commands_start_in_50_ms(void **state) {
 
 static void list_is_one_json_object(void **state) {
     (void)state;
-    static const char *const names[] = {"\"targets\"", "\"backends\"", "\"modes\"", "\"statuses\"",
-                                        "\"rules\"",   "\"relations\"", "\"defects\"", "\"control\""};
+    static const char *const names[] = {"\"targets\"",  "\"backends\"", "\"modes\"",
+                                        "\"statuses\"", "\"rules\"",    "\"relations\"",
+                                        "\"defects\"",  "\"control\""};
     assert_int_equal(run("list --json"), 0);
     assert_int_equal(out_text[0], '{');
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -441,9 +460,21 @@ static void run_of_good_cases_is_0(void **state) {
     static char records[TEXT_CAP];
     read_back(in_folder("records.jsonl"), records);
     assert_int_equal(count_lines(records), 2);
-    static const char *const keys[] = {"\"schema\":1", "\"commit\":", "\"compiler\":", "\"build\":", "\"device\":",
-                                       "\"backend\":\"oracle\"", "\"profile\":", "\"variant\":", "\"seed\":", "\"id\":",
-                                       "\"verdict\":\"pass\"", "\"check\":", "\"fingerprint\":", "\"us\":", "\"max_ratio\":",
+    static const char *const keys[] = {"\"schema\":1",
+                                       "\"commit\":",
+                                       "\"compiler\":",
+                                       "\"build\":",
+                                       "\"device\":",
+                                       "\"backend\":\"oracle\"",
+                                       "\"profile\":",
+                                       "\"variant\":",
+                                       "\"seed\":",
+                                       "\"id\":",
+                                       "\"verdict\":\"pass\"",
+                                       "\"check\":",
+                                       "\"fingerprint\":",
+                                       "\"us\":",
+                                       "\"max_ratio\":",
                                        "\"record\":\"summary\""};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         assert_non_null(strstr(records, keys[i]));
@@ -469,16 +500,20 @@ static void repro_says_whether_runs_agree(void **state) {
 }
 
 #ifdef HB_DEFECTS
-/* A planted defect from fuzz to repro: found, saved, confirmed, same verdict each time, silent without the defect. */
+/* A planted defect from fuzz to repro: found, saved, confirmed, same verdict each time, silent
+ * without the defect. */
 static void a_planted_defect_is_found_and_reproduced(void **state) {
     (void)state;
     char line[512];
-    assert_int_equal(run("fuzz forward --defect NEIGHBOUR_SLOT --time 60 --stop-at-first --engine plain -o @/planted"), 1);
+    assert_int_equal(run("fuzz forward --defect NEIGHBOUR_SLOT --time 60 --stop-at-first --engine "
+                         "plain -o @/planted"),
+                     1);
     assert_non_null(strstr(out_text, "first finding after "));
     const char *file = strstr(out_text, "repro: hbfuzz repro ");
     assert_non_null(file);
     file += strlen("repro: hbfuzz repro ");
-    (void)snprintf(line, sizeof line, "repro %.*s --times 3 --defect 9", (int)strcspn(file, " "), file);
+    (void)snprintf(line, sizeof line, "repro %.*s --times 3 --defect 9", (int)strcspn(file, " "),
+                   file);
     assert_int_equal(run(line), 1);
     assert_non_null(strstr(out_text, "same verdict in 3 of 3 runs"));
     assert_non_null(strstr(out_text, "  check        "));
@@ -503,11 +538,18 @@ static void the_nearest_name_is_near(void **state) {
     (void)state;
     static const struct {
         const char *text, *near;
-    } rows[] = {{"emu", "emu"},   {"EMU", "emu"},         {"emo", "emu"},  {"orcale", "oracle"},
-                {"cud", "cuda"}, {"xyzzyxyzzy", NULL}, {"or", "oracle"}, {"", NULL},
+    } rows[] = {{"emu", "emu"},
+                {"EMU", "emu"},
+                {"emo", "emu"},
+                {"orcale", "oracle"},
+                {"cud", "cuda"},
+                {"xyzzyxyzzy", NULL},
+                {"or", "oracle"},
+                {"", NULL},
                 {"a-very-long-word-that-is-longer-than-the-limit-of-the-table", NULL}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const char *near = hb_nearest(rows[i].text, hb_names_backend.count(), hb_names_backend.name);
+        const char *near =
+            hb_nearest(rows[i].text, hb_names_backend.count(), hb_names_backend.name);
         if (rows[i].near) {
             assert_string_equal(near, rows[i].near);
         } else {
@@ -516,7 +558,9 @@ static void the_nearest_name_is_near(void **state) {
     }
 }
 
-/* --- set-up --------------------------------------------------------------------------------------------------------- */
+/* --- set-up
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static int make_folder(void **state) {
     (void)state;
@@ -539,7 +583,8 @@ static int remove_folder(void **state) {
     char *argv[] = {command, option, folder, NULL};
     pid_t pid = 0;
     int status = 1;
-    return posix_spawn(&pid, "/bin/rm", NULL, NULL, argv, environ) == 0 && waitpid(pid, &status, 0) == pid && status == 0
+    return posix_spawn(&pid, "/bin/rm", NULL, NULL, argv, environ) == 0 &&
+                   waitpid(pid, &status, 0) == pid && status == 0
                ? 0
                : -1;
 }

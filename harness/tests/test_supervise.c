@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The supervisor with children that misbehave on purpose. This program is its own child: with --child it attaches to the
- * page and acts by the case's seed, so that every way of dying can be shown without a defect in a backend. */
+ * The supervisor with children that misbehave on purpose. This program is its own child: with
+ * --child it attaches to the page and acts by the case's seed, so that every way of dying can be
+ * shown without a defect in a backend. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,10 +24,23 @@
 #include "harness/watch.h"
 
 /* What a case does: its seed modulo 100 where the variable HB_TEST_ACT is set, and only then. */
-enum act { ACT_PASS, ACT_FIND, ACT_ABORT, ACT_HANG, ACT_EXIT, ACT_OVERFLOW, ACT_ABORT_ONCE, ACT_EMULATOR, ACT_KILLED, ACT_HARNESS };
+enum act {
+    ACT_PASS,
+    ACT_FIND,
+    ACT_ABORT,
+    ACT_HANG,
+    ACT_EXIT,
+    ACT_OVERFLOW,
+    ACT_ABORT_ONCE,
+    ACT_EMULATOR,
+    ACT_KILLED,
+    ACT_HARNESS
+};
 enum { ACTIVE_EVERY = 10 };
 
-/* --- the child ------------------------------------------------------------------------------------------------------ */
+/* --- the child
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static void overflow(void) {
     volatile char *block = malloc(8);
@@ -40,8 +54,10 @@ static void overflow(void) {
 static void misbehave(struct hb_child *child, int act, struct hb_message *m) {
     child->me->operation = HB_OPERATION_layer;
     if (act == ACT_FIND) {
-        hb_verdict_set(&m->verdict, HB_VERDICT_NUMERIC, "numeric.test", "forward", HB_OK, HB_OK, "wrong on purpose");
-    } else if (act == ACT_ABORT || (act == ACT_ABORT_ONCE && child->page->options.work == HB_WORK_FUZZ)) {
+        hb_verdict_set(&m->verdict, HB_VERDICT_NUMERIC, "numeric.test", "forward", HB_OK, HB_OK,
+                       "wrong on purpose");
+    } else if (act == ACT_ABORT ||
+               (act == ACT_ABORT_ONCE && child->page->options.work == HB_WORK_FUZZ)) {
         abort();
     } else if (act == ACT_EMULATOR) {
         (void)fputs("line before\nhbfuzz-emu: scan_kernel: divergent barrier\n", stderr);
@@ -64,7 +80,8 @@ static void misbehave(struct hb_child *child, int act, struct hb_message *m) {
 
 static int act_of(const struct hb_case *c) {
     const char *act = getenv("HB_TEST_ACT");
-    return act && c->config.seed % ACTIVE_EVERY == ACTIVE_EVERY - 1 ? (int)strtol(act, NULL, 10) : ACT_PASS;
+    return act && c->config.seed % ACTIVE_EVERY == ACTIVE_EVERY - 1 ? (int)strtol(act, NULL, 10)
+                                                                    : ACT_PASS;
 }
 
 static int one(struct hb_child *child, const struct hb_case *c, uint64_t index, const char *file) {
@@ -84,7 +101,8 @@ static int one(struct hb_child *child, const struct hb_case *c, uint64_t index, 
     int is_fuzz = child->page->options.work == HB_WORK_FUZZ;
     if (file) {
         (void)snprintf(m.file, sizeof m.file, "%s", file);
-    } else if (m.verdict.kind != HB_VERDICT_PASS && hb_page_see(child->page, m.verdict.fingerprint)) {
+    } else if (m.verdict.kind != HB_VERDICT_PASS &&
+               hb_page_see(child->page, m.verdict.fingerprint)) {
         (void)hb_child_save(child, c, &m);
     } else if (is_fuzz) {
         return 0;
@@ -111,21 +129,26 @@ static int child_main(void) {
     }
     hb_case_init(&c);
     for (uint64_t i = child.me->first; child.page->options.work != HB_WORK_FILES; i++) {
-        c.config.seed = (int32_t)(child.page->options.work == HB_WORK_FUZZ ? child.me->seed * 1000 + i : i);
+        c.config.seed =
+            (int32_t)(child.page->options.work == HB_WORK_FUZZ ? child.me->seed * 1000 + i : i);
         if (one(&child, &c, i, NULL) != 0) {
             return 0;
         }
     }
     uint64_t i = 0;
-    for (const char *path = child.list; path < child.list + child.list_bytes; path += strlen(path) + 1, i++) {
-        if (i >= child.me->first && hb_case_load(path, &c, NULL) == HB_OK && one(&child, &c, i, path) != 0) {
+    for (const char *path = child.list; path < child.list + child.list_bytes;
+         path += strlen(path) + 1, i++) {
+        if (i >= child.me->first && hb_case_load(path, &c, NULL) == HB_OK &&
+            one(&child, &c, i, path) != 0) {
             return 0;
         }
     }
     return 0;
 }
 
-/* --- the tests ------------------------------------------------------------------------------------------------------ */
+/* --- the tests
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static char self[HB_PATH_CAP];
 static char folder[64];
@@ -329,7 +352,8 @@ static void a_sanitizer_report_names_the_kind(void **state) {
     assert_int_equal(seen.n, 1);
 #ifdef HB_ASAN
     assert_string_equal(seen.last.verdict.check, "memory.heap-buffer-overflow");
-    (void)snprintf(path, sizeof path, "%.*s.txt", (int)(strlen(seen.last.file) - 5), seen.last.file);
+    (void)snprintf(path, sizeof path, "%.*s.txt", (int)(strlen(seen.last.file) - 5),
+                   seen.last.file);
     FILE *f = fopen(path, "r");
     if (!f) {
         fail_msg("cannot open %s", path);
@@ -437,7 +461,8 @@ static void an_interrupt_ends_the_campaign_in_order(void **state) {
     assert_false(result.is_interrupted);
 }
 
-/* A supervisor in a process of its own is killed; its child is re-parented to this one, which must see it die. */
+/* A supervisor in a process of its own is killed; its child is re-parented to this one, which must
+ * see it die. */
 static void children_die_with_the_supervisor(void **state) {
     (void)state;
     assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
@@ -479,7 +504,8 @@ static void the_seen_table_tells_new_from_known(void **state) {
 
 static void no_page_no_child(void **state) {
     (void)state;
-    static const char *const bad[] = {"", "1", "99,98,97", "x,1,2,3", "0,1,2,3,", "70000,1,-1,0", "-2,1,-1,0"};
+    static const char *const bad[] = {
+        "", "1", "99,98,97", "x,1,2,3", "0,1,2,3,", "70000,1,-1,0", "-2,1,-1,0"};
     static struct hb_child child;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(setenv("HBFUZZ_PAGE", bad[i], 1), 0);
