@@ -35,7 +35,7 @@ size_t hb_page_bytes(int32_t n_workers) {
 
 void hb_finding_path(const char *dir, int32_t target, const char *word, const char *fingerprint,
                      const char *id, char *out, size_t cap) {
-    (void)snprintf(out, cap, "%s/%s-%s-%.8s-%.8s.case", dir, hb_target_name(target), word,
+    (void)snprintf(out, cap, "%.944s/%s-%s-%.8s-%.8s.case", dir, hb_target_name(target), word,
                    fingerprint, id);
 }
 

@@ -121,9 +121,7 @@ int32_t hb_campaign_crash(struct hb_campaign *k, int32_t i, int status, struct h
     return HB_OK;
 }
 
-/* --- confirmation
- * --------------------------------------------------------------------------------------------------
- */
+/* --- confirmation --- */
 
 struct confirmation {
     struct hb_message *m;
@@ -244,9 +242,7 @@ void hb_campaign_result(struct hb_campaign *k, struct hb_message *m, const struc
     }
 }
 
-/* --- the engine
- * ----------------------------------------------------------------------------------------------------
- */
+/* --- the engine --- */
 
 int32_t hb_campaign_make_temporary(struct hb_campaign *k, struct hb_error *err) {
     const char *base = getenv("TMPDIR");

@@ -42,9 +42,7 @@ void hb_supervise_init(struct hb_supervise *s) {
     hb_gen_options_init(&s->child.gen);
 }
 
-/* --- set-up
- * -------------------------------------------------------------------------------------------------------
- */
+/* --- set-up --- */
 
 static int32_t make_page(struct hb_campaign *k, struct hb_error *err) {
     size_t bytes = hb_page_bytes(k->n_workers);
@@ -160,9 +158,7 @@ static int32_t start_worker(struct hb_campaign *k, int32_t i, struct hb_error *e
     return hb_process_start(&w->process, &start, err);
 }
 
-/* --- the loop
- * -----------------------------------------------------------------------------------------------------
- */
+/* --- the loop --- */
 
 static void wait_for_news(struct hb_campaign *k) {
     struct pollfd fd[2 * HB_MAX_WORKERS];

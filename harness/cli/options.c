@@ -45,9 +45,7 @@ int hb_given(const struct hb_args *args, const char *name) {
     return 0;
 }
 
-/* --- values
- * --------------------------------------------------------------------------------------------------------
- */
+/* --- values --- */
 
 /* Decimal or 0x: digits only, no sign, no rest. */
 static int parse_u64(const char *text, uint64_t *out) {
@@ -140,9 +138,7 @@ static int set_value(const struct hb_option *o, const char *text, struct hb_args
     }
 }
 
-/* --- words
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- words --- */
 
 static int unknown_option(const char *word, size_t n, int32_t verb) {
     char name[64];

@@ -124,9 +124,7 @@ static const char *last_line(const char *text) {
     return last;
 }
 
-/* --- bad input
- * ------------------------------------------------------------------------------------------------------
- */
+/* --- bad input --- */
 
 struct bad {
     const char *line;
@@ -558,9 +556,7 @@ static void the_nearest_name_is_near(void **state) {
     }
 }
 
-/* --- set-up
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- set-up --- */
 
 static int make_folder(void **state) {
     (void)state;

@@ -38,9 +38,7 @@ enum act {
 };
 enum { ACTIVE_EVERY = 10 };
 
-/* --- the child
- * ------------------------------------------------------------------------------------------------------
- */
+/* --- the child --- */
 
 static void overflow(void) {
     volatile char *block = malloc(8);
@@ -146,9 +144,7 @@ static int child_main(void) {
     return 0;
 }
 
-/* --- the tests
- * ------------------------------------------------------------------------------------------------------
- */
+/* --- the tests --- */
 
 static char self[HB_PATH_CAP];
 static char folder[64];
