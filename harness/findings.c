@@ -21,8 +21,7 @@ enum {
     MAX_ENGINE_ARGS = 48
 };
 
-/* --- a death as a verdict
- * ------------------------------------------------------------------------------------------ */
+/* --- a death as a verdict --- */
 
 static void signal_word(int status, char *word, size_t cap) {
     if (WIFSIGNALED(status)) {
