@@ -55,7 +55,19 @@ static size_t lay_out(const struct hb_ref_dims *d, struct hb_ref_box *box, doubl
     return at;
 }
 
+/* No array of the layout exceeds this many doubles; larger sizes are treated as out of memory. */
+static int is_addressable(const struct hb_config *config) {
+    const double inner = (double)config->n_heads * config->head_dim;
+    const double dim = inner + 2.0 * config->n_groups * config->state_size;
+    const double all = 6.0 * inner * config->state_size + 16.0 * dim + 16.0 * inner +
+                       (double)config->n_heads * config->chunk_size;
+    return all < 0x1p40;
+}
+
 struct hb_ref_state *hb_ref_state_new(const struct hb_config *config) {
+    if (!is_addressable(config)) {
+        return NULL;
+    }
     const struct hb_ref_dims d = hb_ref_dims_of(config);
     struct hb_ref_box probe = {0};
     const size_t n = lay_out(&d, &probe, NULL);

@@ -509,6 +509,15 @@ static void state_stores_are_charged_once_per_call(void **unused) {
     }
 }
 
+static void sizes_beyond_memory_are_refused(void **unused) {
+    (void)unused;
+    struct model m;
+    draw_model(&m, CLASS_ORDINARY, 1);
+    m.config.n_heads = 1 << 30;
+    m.config.head_dim = 1 << 30;
+    assert_null(hb_ref_state_new(&m.config));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(split_calls_give_the_same_bits),
@@ -524,6 +533,7 @@ int main(void) {
         cmocka_unit_test(nan_input_is_not_judged_and_stays_in_its_row),
         cmocka_unit_test(infinite_inputs_never_give_a_nan_bound),
         cmocka_unit_test(no_tokens_changes_nothing),
+        cmocka_unit_test(sizes_beyond_memory_are_refused),
         cmocka_unit_test(state_stores_are_charged_once_per_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
