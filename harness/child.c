@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The page, and the plain loops over generated cases and files. */
+#include "kernels/emu/emu.h"
 #include "harness/child.h"
 
 #include <errno.h>
@@ -160,6 +161,7 @@ int32_t hb_child_backends(struct hb_child *child, struct hb_error *err) {
     child->run.status_only = o->status_only;
     child->run.timed = o->timed;
     child->run.check_off = o->check_off;
+    hb_emu_set_poison((o->check_off & HB_OFF_POISON) == 0);
     child->run.dump_dir = o->dump_dir[0] ? o->dump_dir : NULL;
     child->run.tamper_element = -1;
     hb_child_catch(child);

@@ -269,6 +269,9 @@ static int open_run(struct hb_run *r) {
         hb_case_backend_config(r->c, &r->config);
     }
     r->config.defect = r->o->defect;
+    if (r->o->check_off & HB_OFF_ORDER) {
+        r->config.thread_order = r->config.block_order = HB_ORDER_ASCENDING;
+    }
     r->step = -1;
     struct hb_config broken = r->config;
     hb_materialize_config_breaks(r->c, &broken);

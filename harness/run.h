@@ -62,7 +62,9 @@ struct hb_run_options {
     int32_t timed;       /* fill stats->time_ns */
     int32_t check_off;   /* bit mask of enum hb_check_off: detectors switched off for control runs */
 };
-enum hb_check_off { HB_OFF_NUMERIC = 1, HB_OFF_STATE = 2, HB_OFF_PURITY = 4, HB_OFF_STATUS = 8, HB_OFF_RELATION = 16 };
+enum hb_check_off { HB_OFF_NUMERIC = 1, HB_OFF_STATE = 2, HB_OFF_PURITY = 4, HB_OFF_STATUS = 8, HB_OFF_RELATION = 16,
+                    HB_OFF_ORDER = 32, /* threads and blocks always ascending */
+                    HB_OFF_POISON = 64 /* fresh memory of the emulator not poisoned; set by whoever starts the process */ };
 
 /* Executes c (normalised) on backend. v always describes the result; stats (may be null) are added to.
  * Returns 0, or -1 when out of memory (v says so). Deterministic: no clock enters a verdict. */

@@ -92,7 +92,9 @@ static const struct number_name off_list[] = {{HB_OFF_NUMERIC, "numeric"},
                                               {HB_OFF_STATE, "state"},
                                               {HB_OFF_PURITY, "purity"},
                                               {HB_OFF_STATUS, "status"},
-                                              {HB_OFF_RELATION, "relation"}};
+                                              {HB_OFF_RELATION, "relation"},
+                                              {HB_OFF_ORDER, "order"},
+                                              {HB_OFF_POISON, "poison"}};
 static int off_count(void) {
     return COUNT_OF(off_list);
 }

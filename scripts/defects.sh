@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Table of detection times: each planted defect alone, SEEDS campaigns of `hbfuzz fuzz forward` from an empty corpus, median
+# time and cases to the first finding; then the control: the same with its detectors off must find nothing in CONTROL
+# seconds. Usage: scripts/defects.sh [--seeds N] [--time SECONDS] [--control SECONDS]
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+seeds=5
+time=60
+control=10
+while [ $# -gt 0 ]; do
+    case $1 in
+    --seeds) seeds=$2; shift 2 ;;
+    --time) time=$2; shift 2 ;;
+    --control) control=$2; shift 2 ;;
+    *) echo "defects.sh: unknown option '$1'" >&2; exit 2 ;;
+    esac
+done
+"$root/scripts/setup.sh"
+configure_and_build defects
+hbfuzz=$root/build/defects/hbfuzz
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+
+# defect: the detectors that may notice it. Values are compared by numeric, state and relation together, because a wrong
+# state shows in the next output.
+values="--off numeric --off state --off relation"
+detectors=([1]="$values" [2]="$values" [3]="$values" [4]="$values" [5]="$values" [6]="$values" [7]="--off order"
+    [8]="--off poison" [9]="$values" [10]="--off purity --off state")
+
+median() { sort -g | awk '{v[NR]=$1} END {print (NR % 2) ? v[(NR+1)/2] : (v[NR/2]+v[NR/2+1])/2}'; }
+
+status=0
+printf '%-3s %-18s %10s %10s  %-28s %s\n' nr defect 'median s' 'cases' 'first check' 'detectors off'
+for defect in "${!detectors[@]}"; do
+    name=$("$hbfuzz" list --json | tr -d '\n' | sed 's/.*"defects"//' |
+        grep -o "\"number\": *$defect, *\"name\": *\"[^\"]*\"" | sed 's/.*"name": *"//;s/"//' | head -1)
+    times=$out/times cases=$out/cases
+    : >"$times"
+    : >"$cases"
+    check=
+    for seed in $(seq "$seeds"); do
+        log=$out/log
+        "$hbfuzz" fuzz forward --defect "$defect" --seed "$seed" --time "$time" --stop-at-first \
+            --out "$out/f-$defect-$seed" >"$log" 2>/dev/null || true
+        line=$(sed -n 's/^first finding after \([0-9.]*\) s, \([0-9]*\) cases.*/\1 \2/p' "$log")
+        [ -n "$line" ] || line="$time 999999999"
+        echo "${line% *}" >>"$times"
+        echo "${line#* }" >>"$cases"
+        check=${check:-$(awk '$2 == "forward" {print $3; exit}' "$log")}
+    done
+    seconds=$(median <"$times")
+    silent=$("$hbfuzz" fuzz forward --defect "$defect" ${detectors[$defect]} --seed 1 --time "$control" \
+        --out "$out/c-$defect" 2>/dev/null | tail -n 1 | sed 's/.*, \([0-9]*\) findings/\1/') || true
+    [ "$silent" = 0 ] && word=silent || { word="$silent findings"; status=1; }
+    awk "BEGIN {exit !($seconds < $time)}" || status=1
+    printf '%-3s %-18s %10s %10s  %-28s %s\n' "$defect" "${name:-?}" "$seconds" "$(median <"$cases")" "$check" "$word"
+done
+exit $status
