@@ -19,7 +19,20 @@ enum {
     MISCHIEF_CONV,         /* one byte of the first row's conv state */
     MISCHIEF_REFUSES,      /* begin refuses every batch with a wrong status */
     MISCHIEF_FREE_SLOT,    /* one byte of a slot that nobody holds */
-    MISCHIEF_PADDING       /* output of padding tokens is not zero */
+    MISCHIEF_PADDING,      /* output of padding tokens is not zero */
+    MISCHIEF_OVERRUN,      /* a byte behind the output is written; the backend claims no exact guards */
+    MISCHIEF_RULE,         /* errors name another rule of the same status */
+    MISCHIEF_TEXT,         /* errors have the right numbers and a wrong text */
+    MISCHIEF_TAKE,         /* every take gives slot 1 */
+    MISCHIEF_DIRTY,        /* a slot is not all zero when taken */
+    MISCHIEF_COPY,         /* a copy differs in one bit */
+    MISCHIEF_FREE,         /* free clears a byte of the slot */
+    MISCHIEF_NO_DESCRIBE,  /* environment trouble from here on */
+    MISCHIEF_NO_BUFFER,
+    MISCHIEF_NO_OUTPUT,
+    MISCHIEF_NO_READ,  /* regions cannot be read after the first forward */
+    MISCHIEF_NO_WRITE, /* regions cannot be written after the first take */
+    MISCHIEF_NO_START  /* regions cannot be written at all */
 };
 
 struct mischief {
@@ -41,6 +54,7 @@ struct mischief_handle {
     int32_t slot[MISCHIEF_MAX_ROWS];
     int32_t track_dst; /* of the first masked row, 0: none */
     int32_t failed;    /* a begin has failed since the last finish */
+    int32_t n_taken, n_finished;
     uint32_t layers_run;
 };
 
@@ -189,6 +203,11 @@ static inline void mischief_after_layer(const struct mischief_handle *m, int32_t
     case MISCHIEF_LAST_BIT:
         mischief_output(m, io, 0, 0, 1.0f, 0.0f, 1);
         break;
+    case MISCHIEF_OVERRUN: {
+        const struct hb_buf behind = {io->out.id, io->out.offset + io->out.bytes, 1};
+        (void)m->inner->buf_write(m->handle, behind, "", 1, NULL);
+        break;
+    }
     case MISCHIEF_PADDING:
         if (m->n_tokens > m->n_real) {
             mischief_output(m, io, m->n_real * width, 1, 1.0f, 1.0f, 0);
@@ -206,7 +225,14 @@ static inline void mischief_after_layer(const struct mischief_handle *m, int32_t
 
 static inline int32_t mischief_describe(void *ctx, struct hb_caps *caps, struct hb_error *err) {
     const struct mischief *m = ctx;
-    return m->inner->describe(m->inner->ctx, caps, err);
+    if (m->number == MISCHIEF_NO_DESCRIBE) {
+        return hb_fail_text(err, HB_ERR_DEVICE, "no device here");
+    }
+    int32_t status = m->inner->describe(m->inner->ctx, caps, err);
+    if (m->number == MISCHIEF_OVERRUN) {
+        caps->exact_guards = 0;
+    }
+    return status;
 }
 
 static inline int32_t mischief_create(void *ctx, const struct hb_config *config,
@@ -239,6 +265,9 @@ static inline void mischief_destroy(void *handle) {
 static inline int32_t mischief_buf_alloc(void *handle, uint64_t bytes, struct hb_buf *out,
                                          struct hb_error *err) {
     const struct mischief_handle *m = handle;
+    if (m->number == MISCHIEF_NO_BUFFER) {
+        return hb_fail_text(err, HB_ERR_MEMORY, "no buffer left");
+    }
     return m->inner->buf_alloc(m->handle, bytes, out, err);
 }
 
@@ -256,25 +285,46 @@ static inline int32_t mischief_buf_write(void *handle, struct hb_buf buf, const 
 static inline int32_t mischief_buf_read(void *handle, struct hb_buf buf, void *dst, uint64_t bytes,
                                         struct hb_error *err) {
     const struct mischief_handle *m = handle;
+    if (m->number == MISCHIEF_NO_OUTPUT) {
+        return hb_fail_text(err, HB_ERR_DEVICE, "copy failed");
+    }
     return m->inner->buf_read(m->handle, buf, dst, bytes, err);
 }
 
 static inline int32_t mischief_slot_take(void *handle, int32_t n, int32_t kind, int32_t *ids,
                                          struct hb_error *err) {
-    const struct mischief_handle *m = handle;
-    return m->inner->slot_take(m->handle, n, kind, ids, err);
+    struct mischief_handle *m = handle;
+    int32_t status = m->inner->slot_take(m->handle, n, kind, ids, err);
+    if (status != HB_OK || n < 1) {
+        return status;
+    }
+    m->n_taken++;
+    if (m->number == MISCHIEF_TAKE) {
+        ids[0] = 1;
+    } else if (m->number == MISCHIEF_DIRTY) {
+        mischief_flip(m, "temporal", ids[0], 1, 1);
+    }
+    return status;
 }
 
 static inline int32_t mischief_slot_free(void *handle, int32_t n, const int32_t *ids,
                                          struct hb_error *err) {
     const struct mischief_handle *m = handle;
-    return m->inner->slot_free(m->handle, n, ids, err);
+    int32_t status = m->inner->slot_free(m->handle, n, ids, err);
+    if (status == HB_OK && n > 0 && m->number == MISCHIEF_FREE) {
+        mischief_flip(m, "conv", ids[0], 1, 1);
+    }
+    return status;
 }
 
 static inline int32_t mischief_slot_copy(void *handle, int32_t src, int32_t dst,
                                          struct hb_error *err) {
     const struct mischief_handle *m = handle;
-    return m->inner->slot_copy(m->handle, src, dst, err);
+    int32_t status = m->inner->slot_copy(m->handle, src, dst, err);
+    if (status == HB_OK && m->number == MISCHIEF_COPY) {
+        mischief_flip(m, "conv", dst, 2, 1);
+    }
+    return status;
 }
 
 static inline int32_t mischief_table_set(void *handle, int32_t req, int32_t slot,
@@ -345,6 +395,11 @@ static inline int32_t mischief_begin(void *handle, const struct hb_batch *batch,
         if (m->number == 19 || (m->number == 44 && m->variant == 0)) {
             return mischief_fail(err, mischief_other_rule(status));
         }
+        if (err && m->number == MISCHIEF_RULE) {
+            err->rule++;
+        } else if (err && m->number == MISCHIEF_TEXT) {
+            err->text[0] ^= 1;
+        }
         return status;
     }
     mischief_note_batch(m, batch);
@@ -376,6 +431,7 @@ static inline int32_t mischief_finish(void *handle, struct hb_error *err) {
         return status;
     }
     m->failed = 0;
+    m->n_finished++;
     if (m->number == 13 && m->mode == HB_MODE_IDLE) {
         mischief_flip(m, "conv", 1, 0, 1);
     } else if (m->number == 27 && m->mode != HB_MODE_DECODE && m->has_prefix) {
@@ -428,12 +484,18 @@ static inline int32_t mischief_get_region(void *handle, int32_t i, struct hb_reg
 static inline int32_t mischief_region_read(void *handle, int32_t i, uint64_t offset, void *dst,
                                            uint64_t bytes, struct hb_error *err) {
     const struct mischief_handle *m = handle;
+    if (m->number == MISCHIEF_NO_READ && m->n_finished > 0) {
+        return hb_fail_text(err, HB_ERR_DEVICE, "copy failed");
+    }
     return m->inner->region_read(m->handle, i, offset, dst, bytes, err);
 }
 
 static inline int32_t mischief_region_write(void *handle, int32_t i, uint64_t offset, const void *src,
                                             uint64_t bytes, struct hb_error *err) {
     const struct mischief_handle *m = handle;
+    if (m->number == MISCHIEF_NO_START || (m->number == MISCHIEF_NO_WRITE && m->n_taken > 0)) {
+        return hb_fail_text(err, HB_ERR_DEVICE, "copy failed");
+    }
     return m->inner->region_write(m->handle, i, offset, src, bytes, err);
 }
 
