@@ -33,8 +33,8 @@ median() { sort -g | awk '{v[NR]=$1} END {print (NR % 2) ? v[(NR+1)/2] : (v[NR/2
 status=0
 printf '%-3s %-18s %10s %10s  %-28s %s\n' nr defect 'median s' 'cases' 'first check' 'detectors off'
 for defect in "${!detectors[@]}"; do
-    name=$("$hbfuzz" list --json | tr -d '\n' | sed 's/.*"defects"//' |
-        grep -o "\"number\": *$defect, *\"name\": *\"[^\"]*\"" | sed 's/.*"name": *"//;s/"//' | head -1)
+    name=$("$hbfuzz" list --defects --json | tr -d '\n\t ' | tr '{' '\n' |
+        sed -n "s/.*\"name\":\"\([A-Z_]*\)\",\"number\":$defect,.*/\1/p" | head -n 1)
     times=$out/times cases=$out/cases
     : >"$times"
     : >"$cases"
