@@ -555,6 +555,18 @@ static void charge_store(struct hb_run *r, const struct live_row *row, struct hb
     }
 }
 
+static void observe_conv(struct hb_run *r, int32_t layer, const struct live_row *row, int32_t region,
+                         const struct hb_ref_state *state) {
+    int32_t n = hb_run_dim(&r->config) * (r->config.conv_width - 1);
+    float *got = hb_run_floats(r, (size_t)n);
+    if (r->o->observer && got) {
+        hb_unpack(r->region[region].dtype,
+                  r->actual[region] + (size_t)row->slot * slot_bytes(r, region), n, got);
+        r->o->observer->see(r->o->observer->ctx, 1, row->request, layer, row->pos + row->length, n,
+                            got, state->conv, NULL);
+    }
+}
+
 static void check_layer_state(struct hb_run *r, struct forward *f, int32_t layer) {
     int32_t rc = hb_run_region(r, "conv", layer);
     int32_t rs = hb_run_region(r, "temporal", layer);
@@ -580,6 +592,7 @@ static void check_layer_state(struct hb_run *r, struct forward *f, int32_t layer
         if (hb_run_compare_slot(r, rc, row->slot, "state.conv", f->place)) {
             return;
         }
+        observe_conv(r, layer, row, rc, state);
         check_temporal(r, f, layer, row, row->slot, state, "state.temporal", "mamba2.state");
         if (row->dst <= 0 || hb_run_done(r)) {
             continue;

@@ -329,6 +329,7 @@ static const struct planted planted[] = {
     {HB_DEFECT_TRACK_POSITION, tracked_late, "state.track", HB_OFF_STATE},
     {HB_DEFECT_GROUP_MODULO, two_groups, "numeric.mamba2", HB_OFF_NUMERIC},
     {HB_DEFECT_MISSING_BARRIER, fast_form_backwards, "numeric.mamba2", HB_OFF_NUMERIC},
+    {HB_DEFECT_MISSING_BARRIER, fast_form_backwards, "numeric.mamba2", HB_OFF_ORDER},
     {HB_DEFECT_UNINIT_SHARED, fast_form, "numeric.mamba2", HB_OFF_NUMERIC},
     {HB_DEFECT_NEIGHBOUR_SLOT, one_decode, "state.neighbour", HB_OFF_STATE},
     {HB_DEFECT_IMPURE_ERROR, refused, "error.purity", HB_OFF_PURITY},
@@ -654,6 +655,7 @@ static void an_observer_sees_every_output_row_and_state(void **state) {
     assert_pass(&v);
     assert_int_equal(s.outputs, 3 * (10 + 19 + 2));
     assert_int_equal(s.temporal, 2 * 2 * 2); /* forwards, layers, rows */
+    assert_int_equal(s.conv, 2 * 2 * 2);
     assert_int_equal(s.last, 25);
     assert_int_equal(stats.forwards, 2);
     assert_int_equal(stats.tokens, 31);
