@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
-
 enum { MAX_BREAK_LENGTH = 4096 };
 
 void hb_kv_alloc_init(struct hb_kv_alloc *a, int32_t n_kv, uint32_t seed) {
@@ -174,11 +172,11 @@ static int fill_tracking(const struct hb_case_step *step, const struct hb_plan *
         const struct hb_row_plan *row = &plan->row[r];
         mask[r] = 1;
         index[r] = row->track_dst;
-        /* tracking.md section 3: an aligned point before the end is passed as N + 1 */
-        int64_t point = row->prefix + row->track_after;
-        len[r] = row->track_after == 0 || row->track_after == row->length
-                     ? row->prefix + row->length
-                     : point + 1;
+        /* tracking.md section 3: the last aligned point is passed as the end of the row, aligned or not; another point N
+         * that is not the end as N + 1 */
+        int32_t is_end = step->row[r].track_point == 0 || row->track_after == 0 ||
+                         row->track_after == row->length;
+        len[r] = row->prefix + (is_end ? row->length : row->track_after + 1);
     }
     return 0;
 }
@@ -485,6 +483,9 @@ void hb_materialize_config_breaks(const struct hb_case *c, struct hb_config *con
             break;
         case HB_FIELD_CFG_DTYPE:
             break_scalar(row % 2 ? &config->state_dtype : &config->act_dtype, brk);
+            break;
+        case HB_FIELD_CFG_STATE_SIZE:
+            break_scalar(&config->state_size, brk);
             break;
         case HB_FIELD_CFG_DT_LO:
             config->dt_lo = (float)brk->value;
