@@ -132,6 +132,9 @@ static int32_t check_values(const struct hb_config *config, struct hb_error *err
     if (config->dt_lo > config->dt_hi) {
         return hb_fail(err, HB_RULE_CFG_DT_LIMIT, -1, 0, 0);
     }
+    if (config->state_size > HB_MAX_STATE_SIZE) {
+        return hb_fail(err, HB_RULE_CFG_STATE_SIZE, -1, config->state_size, HB_MAX_STATE_SIZE);
+    }
     return HB_OK;
 }
 

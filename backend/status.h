@@ -131,7 +131,8 @@ enum hb_status {
     X(207, CFG_CONV_WIDTH, ERR_UNSUPPORTED, "conv_width", "conv_width {v} is not supported, the most is {l}")                               \
     X(208, CFG_VARIANT, ERR_UNSUPPORTED, "variant", "variant field {r} has the unknown value {v}")                                          \
     X(209, CFG_DTYPE, ERR_UNSUPPORTED, "dtype", "data type {v} is not supported")                                                           \
-    X(210, CFG_DT_LIMIT, ERR_SHAPE, "dt_limit", "the lower dt limit is above the upper one")
+    X(210, CFG_DT_LIMIT, ERR_SHAPE, "dt_limit", "the lower dt limit is above the upper one")                                             \
+    X(211, CFG_STATE_SIZE, ERR_UNSUPPORTED, "state_size", "state_size {v} is not supported, the most is {l}")
 
 enum hb_rule {
     HB_RULE_NONE = 0,

@@ -47,7 +47,8 @@ enum hb_value_class {
     HB_VALUES_TINY_DT = 3,
     HB_VALUES_CANCEL = 4,
     HB_VALUES_WIDE = 5,      /* powers of two over a wide range */
-    HB_N_VALUE_CLASSES = 6
+    HB_VALUES_ONE_SIGN = 6,  /* ordinary without signs: no sum cancels, so bounds are tightest against the values */
+    HB_N_VALUE_CLASSES = 7
 };
 
 /* What fills memory that must not be read (surplus tokens, padding rows, free slots). */
@@ -148,7 +149,8 @@ enum hb_break_op {
     X(CFG_KV_HEADS, "config.n_kv_heads")                                                           \
     X(CFG_VARIANT, "config.variant") /* row: 0 conv_act 1 gate_norm 2 dt_clamp_prefill 3 dt_clamp_decode 4 kernel_form */ \
     X(CFG_DTYPE, "config.dtype")     /* row: 0 act 1 state */                                       \
-    X(CFG_DT_LO, "config.dt_lo")     /* integer value */
+    X(CFG_DT_LO, "config.dt_lo")     /* integer value */                                           \
+    X(CFG_STATE_SIZE, "config.state_size")
 
 enum hb_break_field {
 #define HB_BREAK_ENUM(name, json) HB_FIELD_##name,

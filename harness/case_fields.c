@@ -15,7 +15,8 @@ static const char *const dt_clamp_names[] = {"none", "limit"};
 static const char *const eps_names[] = {"1e-5", "1e-6"};
 static const char *const form_names[] = {"v0", "fast"};
 static const char *const order_names[] = {"ascending", "descending", "random"};
-static const char *const class_names[] = {"ordinary", "exact", "large_dt", "tiny_dt", "cancel", "wide"};
+static const char *const class_names[] = {"ordinary", "exact", "large_dt", "tiny_dt", "cancel", "wide",
+                                          "one_sign"};
 static const char *const unread_names[] = {"random", "nan", "inf"};
 static const char *const kind_names[] = {"forward", "take", "free", "copy", "entry"};
 static const char *const slot_kind_names[] = {"live", "track"};

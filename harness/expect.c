@@ -152,6 +152,10 @@ void hb_expect_create(const struct hb_config *config, const struct hb_caps *caps
     }
     if (config->dt_lo > config->dt_hi) {
         (void)hb_fail(e, HB_RULE_CFG_DT_LIMIT, ROW_NONE, 0, 0);
+        return;
+    }
+    if (config->state_size > HB_MAX_STATE_SIZE) {
+        (void)hb_fail(e, HB_RULE_CFG_STATE_SIZE, ROW_NONE, config->state_size, HB_MAX_STATE_SIZE);
     }
 }
 

@@ -100,7 +100,9 @@ static void pick_config(struct hb_gen_state *g, const struct size_limits *z) {
     cfg->block_order = hb_rng_one_in(r, 2) ? HB_ORDER_ASCENDING : hb_rng_below(r, HB_N_ORDERS);
     cfg->order_seed = hb_rng_below(r, 256);
     cfg->value_class =
-        hb_rng_one_in(r, 3) ? hb_rng_below(r, HB_N_VALUE_CLASSES) : HB_VALUES_ORDINARY;
+        hb_rng_one_in(r, 3)   ? hb_rng_below(r, HB_N_VALUE_CLASSES)
+        : hb_rng_one_in(r, 2) ? HB_VALUES_ONE_SIGN
+                              : HB_VALUES_ORDINARY;
     cfg->unread = hb_rng_below(r, HB_N_UNREAD);
     cfg->seed = (int32_t)(uint32_t)hb_rng_next(r);
 }

@@ -115,6 +115,7 @@ static const struct hb_recipe recipes[] = {
     R1(CFG_VARIANT, ON_CONFIG, HB_NEED_MAMBA, SET(CFG_VARIANT, AT_ANY, B_BAD_VARIANT, 0)),
     R1(CFG_DTYPE, ON_CONFIG, HB_NEED_MAMBA, SET(CFG_DTYPE, AT_ANY, B_BAD_VARIANT, 0)),
     R1(CFG_DT_LIMIT, ON_CONFIG, HB_NEED_MAMBA | HB_NEED_CLAMP, SET(CFG_DT_LO, AT_0, B_NUMBER, 1000)),
+    R1(CFG_STATE_SIZE, ON_CONFIG, 0, SET(CFG_STATE_SIZE, AT_0, B_NUMBER, 257)),
 };
 /* clang-format on */
 enum { N_RECIPES = sizeof recipes / sizeof recipes[0] };

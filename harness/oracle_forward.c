@@ -353,8 +353,15 @@ int32_t hb_oracle_entry(void *handle, int32_t target, int32_t direction, int32_t
     struct hb_error e;
     hb_expect_entry(o != NULL ? &o->config : NULL, o != NULL ? &o->forward.phase : NULL, o != NULL,
                     target, direction, layer_id, io, &e);
-    return e.status != HB_OK || o == NULL ? hb_oracle_pass(err, &e)
-                                          : run_layer(o, layer_id, io, err);
+    if (e.status != HB_OK || o == NULL) {
+        return hb_oracle_pass(err, &e);
+    }
+    uint32_t before = o->forward.phase.layers_run;
+    int32_t status = run_layer(o, layer_id, io, err);
+    if (o->forward.phase.mode == HB_MODE_IDLE) {
+        o->forward.phase.layers_run = before; /* an idle entry runs nothing */
+    }
+    return status;
 }
 
 /* Decode checkpoints are bit-exact copies of whole slots, in the layers that ran (tracking.md

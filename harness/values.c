@@ -286,6 +286,11 @@ void hb_values_fill(const struct hb_case *c, const struct hb_value_key *key, int
     if (c->config.value_class == HB_VALUES_CANCEL && key->tensor == HB_TENSOR_XBC) {
         cancel_c(c, key, n, out);
     }
+    const int has_sign = key->tensor == HB_TENSOR_A || key->tensor == HB_TENSOR_DT ||
+                         key->tensor == HB_TENSOR_DT_BIAS;
+    for (int32_t i = 0; c->config.value_class == HB_VALUES_ONE_SIGN && !has_sign && i < n; i++) {
+        out[i] = out[i] < 0.0f ? -out[i] : out[i];
+    }
 }
 
 void hb_values_unread(const struct hb_case *c, const struct hb_value_key *key, int32_t n,

@@ -77,6 +77,8 @@ static void create_checks_relations_variants_and_types(void **state) {
     c = base, c.act_dtype = HB_INT32, create_is(&c, 209, 0, 2, 0);
     c = base, c.state_dtype = -1, create_is(&c, 209, 1, -1, 0);
     c = base, c.dt_lo = 1.5F, create_is(&c, 210, -1, 0, 0);
+    c = base, c.state_size = 256, create_is(&c, 0, -1, 0, 0);
+    c = base, c.state_size = 257, create_is(&c, 211, -1, 257, 256);
 }
 
 /* ---- layer, finish, entry ---- */
@@ -196,9 +198,13 @@ static void entries_follow_the_refusal_rules(void **state) {
     phase.has_metadata = 1;
     hb_expect_entry(&c, &phase, 1, HB_ENTRY_WRAPPER, 0, 0, &io, &e);
     check(&e, 0, -1, 0, 0);
-    phase.layers_run = 1;
+    phase.layers_run = 1; /* an idle entry runs nothing, however often */
     hb_expect_entry(&c, &phase, 1, HB_ENTRY_WRAPPER, 0, 0, &io, &e);
-    check(&e, 13, -1, 0, 0);
+    check(&e, 0, -1, 0, 0);
+    phase.mode = HB_MODE_DECODE;
+    phase.layers_run = 1U << 1;
+    hb_expect_entry(&c, &phase, 1, HB_ENTRY_WRAPPER, 0, 1, &io, &e);
+    check(&e, 13, -1, 1, 0);
 }
 
 /* ---- slots ---- */

@@ -33,7 +33,9 @@ static void create_refuses_bad_configurations_and_missing_parameters(void **stat
     g.config.head_dim = 1 << 30;
     g.config.norm_group = 1;
     hb_error_clear(&e);
-    assert_int_equal(table->create(table->ctx, &g.config, g.params, &h, &e), HB_ERR_MEMORY);
+    assert_int_equal(table->create(table->ctx, &g.config, g.params, &h, &e), HB_ERR_SHAPE);
+    assert_int_equal(e.rule, HB_RULE_CFG_DIM);
+    assert_int_equal(e.row, 17); /* elements of the conv pool */
     assert_ptr_equal(h, &g);
 }
 
