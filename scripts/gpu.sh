@@ -8,13 +8,17 @@
 #               `scripts/gpu.sh --pack DIR` on a Debian machine; unpacked into .deps/ and checked before the GPU is used
 #   --pack DIR  download those .deb files into DIR and stop
 #   --out DIR   where results go (default: build/cuda/results)
-#   --smoke     build, unit tests of the kernels' table, 20 cases
+#   --smoke     build and 40 cases only
+#   --fuzz N    also fuzz the cuda backend for N seconds with the plain engine
+#   --sanitize  also memcheck, racecheck and initcheck of compute-sanitizer over generated cases
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 deps=
 out=$root/build/cuda/results
 smoke=
+sanitize=
+fuzz_seconds=0
 valid=1500
 broken=500
 while [ $# -gt 0 ]; do
@@ -24,9 +28,11 @@ while [ $# -gt 0 ]; do
     --valid) valid=$2; shift 2 ;;
     --broken) broken=$2; shift 2 ;;
     --smoke) smoke=1; shift ;;
+    --sanitize) sanitize=1; shift ;;
+    --fuzz) fuzz_seconds=$2; shift 2 ;;
     --pack)
         mkdir -p "$2"
-        (cd "$2" && apt-get download libcjson1 libcjson-dev librandom123-dev libxxhash-dev libboost-context1.74.0)
+        (cd "$2" && apt-get download libcjson1 libcjson-dev librandom123-dev libxxhash-dev libboost-context1.74.0 libcmocka-dev libcmocka0)
         exit 0 ;;
     *) echo "gpu.sh: unknown option '$1'" >&2; exit 2 ;;
     esac
@@ -62,7 +68,7 @@ command -v nvcc >/dev/null || { echo "gpu.sh: no nvcc on the PATH" >&2; exit 3; 
 
 say "building preset cuda"
 {
-    cmake --preset cuda -S "$root" -B "$root/build/cuda" -DHB_TESTS=OFF "${options[@]}"
+    cmake --preset cuda -S "$root" -B "$root/build/cuda" "${options[@]}"
     cmake --build "$root/build/cuda" -j "$jobs"
 } >"$out/build.log" 2>&1 || { tail -n 40 "$out/build.log"; exit 1; }
 hbfuzz=$root/build/cuda/hbfuzz
@@ -74,6 +80,9 @@ if [ -n "$smoke" ]; then
     "$hbfuzz" run --gen 20 --seed 1 --class broken --backend cuda --compare emu || status=1
     exit $status
 fi
+say "kernel and backend tests (device included)"
+(cd "$root/build/cuda" && ctest -j "$jobs" -R 'test_(conv1d|ssd|norm_gate|attention|state_copy|table|bf16|emu|hybrid|adapter)' --output-on-failure) |
+    tail -n 15 | tee "$out/tests.txt" || status=1
 say "golden tensors on cuda"
 "$hbfuzz" check --backend cuda | tee "$out/check.txt" || status=1
 say "$valid valid cases on emu and cuda"
@@ -95,4 +104,19 @@ for defect in 1 2 3 5 6 10; do
     [ "${found:-0}" -gt 0 ] && [ "$parted" -eq 0 ] || status=1
 done
 rm -f "$list"
+if [ "$fuzz_seconds" -gt 0 ]; then
+    say "fuzzing cuda for $fuzz_seconds s"
+    "$hbfuzz" fuzz forward --backend cuda --engine plain --time "$fuzz_seconds" --seed 3 --out "$out/findings" |
+        tail -n 12 | tee "$out/fuzz.txt" || status=1
+fi
+if [ -n "$sanitize" ]; then
+    for tool in memcheck racecheck initcheck; do
+        say "compute-sanitizer $tool"
+        compute-sanitizer --tool $tool --target-processes all --error-exitcode 9 \
+            "$hbfuzz" run --gen 60 --seed 21 --class valid --backend cuda >"$out/sanitizer.tmp" 2>&1 || status=1
+        { echo "$tool:"; grep -E '^run:|ERROR SUMMARY|RACECHECK SUMMARY|=========     at' "$out/sanitizer.tmp" | sort | uniq -c | sort -rn | head -n 8; } |
+            tee -a "$out/sanitizer.txt"
+        rm -f "$out/sanitizer.tmp"
+    done
+fi
 exit $status
