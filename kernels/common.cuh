@@ -138,15 +138,16 @@ HB_INLINE int64_t hb_state_index(const struct hb_k_ssm &args, int32_t slot, int3
 
 /* D x, or nothing where D is absent: x may be infinite. */
 HB_INLINE float hb_add_skip(const struct hb_k_ssm &args, int32_t head, float y, float x) {
-    return args.d ? y + args.d[head] * x : y;
+    return args.d ? HB_MUL_ADD(args.d[head], x, y) : y;
 }
 
 /* One element of the state and its part of y, ops-mamba2.md 3: h = a h + (dt x) B, y += C h.
- * Prefill and decode share it, so that a prompt of one token and a decode step agree bit for bit.
+ * Prefill and decode share it, each product and sum rounded by itself, so that a prompt of one token and a decode step
+ * agree bit for bit on every device.
  */
 HB_INLINE float hb_state_step(float *h, float decay, float dt_x, float b, float c, float y) {
-    *h = decay * *h + dt_x * b;
-    return y + c * *h;
+    *h = HB_MUL_ADD(dt_x, b, HB_MUL(decay, *h));
+    return HB_MUL_ADD(c, *h, y);
 }
 
 #endif

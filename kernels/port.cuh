@@ -13,6 +13,7 @@
  *   HB_GRID(x, y, z)              grid; HB_BLOCK_X, _Y, _Z are the block's place in it,
  *                                 HB_THREAD of HB_THREADS the thread's in the block
  *   HB_SYNCTHREADS()              barrier; never in divergent code
+ *   HB_MUL(a, b), HB_MUL_ADD(a, b, c)  product, product plus sum, each rounded: nvcc may not fuse them
  *   HB_WARP_SUM(values, count)    each lane of the warp gets the sum over its lanes, count times
  *   HB_SHARED_BEGIN               before the first HB_SHARED of a kernel
  *   HB_SHARED(type, name, count)  an array in shared memory, of run-time size; one a line
@@ -55,6 +56,8 @@ enum { HB_NO_SYNC = 0, HB_SYNC = 1 };
     ((void)(flags), kernel<<<(grid), (unsigned)(threads), (shared_bytes)>>>(*(args)),              \
      HB_K(hb_launch_status)(#kernel, __FILE__, __LINE__))
 #define HB_SYNCTHREADS() __syncthreads()
+#define HB_MUL(a, b) __fmul_rn((a), (b))
+#define HB_MUL_ADD(a, b, c) __fadd_rn(__fmul_rn((a), (b)), (c))
 #define HB_WARP_SUM(values, count) hb_warp_sum((values), (count))
 #define HB_SHARED_BEGIN                                                                            \
     extern __shared__ __align__(16) unsigned char hb_shared_bytes[];                               \
@@ -118,6 +121,8 @@ enum { HB_NO_SYNC = HB_EMU_NO_SYNC, HB_SYNC = HB_EMU_SYNC };
 #define HB_LAUNCH(kernel, grid, threads, shared_bytes, flags, args)                                \
     hb_emu_launch_(#kernel, kernel##_entry, (args), (grid), (threads), (shared_bytes), (flags))
 #define HB_SYNCTHREADS() hb_emu_barrier(__FILE__, __LINE__)
+#define HB_MUL(a, b) ((a) * (b)) /* this build does not contract (-ffp-contract=off) */
+#define HB_MUL_ADD(a, b, c) ((a) * (b) + (c))
 #define HB_WARP_SUM(values, count) hb_emu_warp_sum((values), (count), __FILE__, __LINE__)
 #define HB_SHARED_BEGIN (void)0
 #define HB_SHARED(type, name, count)                                                               \
