@@ -90,8 +90,21 @@ int hb_child_attach(int32_t target) {
     return 0;
 }
 
+/* 1 and *c if the input is the JSON form of a case, as people's seeds are. Bytes of the canonical
+ * form start otherwise; other bytes that only look like JSON are taken as bytes. */
+static int decode_text(const uint8_t *data, size_t size, struct hb_case *c) {
+    size_t i = 0;
+    while (i < size && (data[i] == ' ' || data[i] == '\t' || data[i] == '\n' || data[i] == '\r')) {
+        i++;
+    }
+    return i < size && data[i] == '{' &&
+           hb_case_from_json((const char *)data, size, c, NULL) == HB_OK;
+}
+
 static void decode(const uint8_t *data, size_t size, struct hb_case *c) {
-    hb_case_decode(data, size, c);
+    if (!decode_text(data, size, c)) {
+        hb_case_decode(data, size, c);
+    }
     if (c->config.target != engine_target) {
         c->config.target = engine_target;
         hb_case_normalize(c);
