@@ -303,11 +303,11 @@ void hb_campaign_engine_args(const struct hb_campaign *k, int32_t i, struct hb_e
     } else {
         (void)snprintf(args->text[t++], sizeof args->text[0], "%s/corpus-%d", k->temporary, (int)i);
     }
-    for (int j = 0; j < n_options; j++) {
+    /* the folder before the user's arguments: the engine writes into the first, and reads the others */
+    for (int j = 0; j <= n_options; j++) {
         args->argv[n++] = args->text[j];
     }
     for (int32_t j = 0; j < k->s->n_engine_args && n < MAX_ENGINE_ARGS; j++) {
         args->argv[n++] = k->s->engine_args[j];
     }
-    args->argv[n] = args->text[n_options];
 }

@@ -21,6 +21,7 @@
 
 #include "harness/child_internal.h"
 #include "harness/supervise.h"
+#include "harness/supervise_internal.h"
 #include "harness/watch.h"
 
 /* What a case does: its seed modulo 100 where the variable HB_TEST_ACT is set, and only then. */
@@ -531,8 +532,40 @@ static int remove_folder(void **state) {
     return waitpid(pid, &status, 0) == pid && status == 0 ? 0 : -1;
 }
 
+/* The engine writes into the first folder it is given. */
+static void the_engine_gets_its_own_folder_before_those_of_the_user(void **state) {
+    (void)state;
+    static char seeds[] = "corpus/forward/seeds";
+    static struct hb_engine_args args;
+    char *rest[] = {seeds};
+    struct hb_page *page = calloc(1, hb_page_bytes(1));
+    assert_non_null(page);
+    struct hb_supervise s;
+    struct hb_campaign k = {.s = &s, .page = page, .temporary = "/own"};
+    hb_supervise_init(&s);
+    s.engine = "engine";
+    s.engine_args = rest;
+    s.n_engine_args = 1;
+    for (int is_given = 0; is_given < 2; is_given++) {
+        s.corpus_dir = is_given ? "given" : NULL;
+        hb_campaign_engine_args(&k, 0, &args);
+        int n = 0;
+        while (args.argv[n]) {
+            n++;
+        }
+        assert_string_equal(args.argv[0], "engine");
+        assert_string_equal(args.argv[n - 1], seeds);
+        assert_string_equal(args.argv[n - 2], is_given ? "given" : "/own/corpus-0");
+        for (int i = 1; i < n - 2; i++) {
+            assert_int_equal(args.argv[i][0], '-');
+        }
+    }
+    free(page);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_engine_gets_its_own_folder_before_those_of_the_user),
         cmocka_unit_test(counts_every_case_and_stops_at_the_limit),
         cmocka_unit_test(stops_at_the_time_limit),
         cmocka_unit_test(a_wrong_result_is_reported_once_and_confirmed),
