@@ -160,6 +160,7 @@ int32_t hb_child_backends(struct hb_child *child, struct hb_error *err) {
     child->run.defect = o->defect;
     child->run.status_only = o->status_only;
     child->run.timed = o->timed;
+    child->run.memory = &child->memory;
     child->run.check_off = o->check_off;
     hb_emu_set_poison((o->check_off & HB_OFF_POISON) == 0);
     child->run.dump_dir = o->dump_dir[0] ? o->dump_dir : NULL;

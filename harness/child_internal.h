@@ -13,6 +13,7 @@ struct hb_child {
     size_t list_bytes;
     const struct hb_adapter *backend;
     struct hb_run_options run;
+    struct hb_run_memory memory; /* of run */
     struct hb_run_stats case_stats;
 };
 

@@ -406,43 +406,49 @@ int hb_materialize_breaks(const struct hb_case *c, int32_t step, struct hb_owned
     return 0;
 }
 
+static size_t array_bytes(const struct hb_batch *b, int32_t k) {
+    const struct any_array a = get_array(b, &arrays[k]);
+    return a.data && a.len > 0 ? (size_t)a.len * arrays[k].element : 0;
+}
+
 int hb_batch_remember(struct hb_owned_batch *batch) {
+    size_t total = 1;
     memcpy(&batch->before, &batch->b, sizeof batch->b); /* padding bytes too */
     for (int32_t k = 0; k < N_ARRAYS; k++) {
-        struct any_array a = get_array(&batch->b, &arrays[k]);
-        if (!a.data || a.len <= 0) {
-            continue;
-        }
-        size_t bytes = (size_t)a.len * arrays[k].element;
-        batch->copy[k] = malloc(bytes);
-        if (!batch->copy[k]) {
-            return -1;
-        }
-        memcpy(batch->copy[k], a.data, bytes);
+        total += array_bytes(&batch->b, k);
     }
-    return 0;
+    char *copy = malloc(total);
+    batch->copies = copy;
+    for (int32_t k = 0; copy && k < N_ARRAYS; k++) {
+        const size_t bytes = array_bytes(&batch->b, k);
+        if (bytes > 0) {
+            memcpy(copy, get_array(&batch->b, &arrays[k]).data, bytes);
+        }
+        copy += bytes;
+    }
+    return copy ? 0 : -1;
 }
 
 int hb_batch_changed(const struct hb_owned_batch *batch) {
     if (memcmp(&batch->before, &batch->b, sizeof batch->b) != 0) {
         return 1;
     }
+    const char *copy = batch->copies;
     for (int32_t k = 0; k < N_ARRAYS; k++) {
-        struct any_array a = get_array(&batch->before, &arrays[k]);
-        if (batch->copy[k] &&
-            memcmp(batch->copy[k], a.data, (size_t)a.len * arrays[k].element) != 0) {
+        const size_t bytes = array_bytes(&batch->before, k);
+        if (bytes > 0 && memcmp(copy, get_array(&batch->before, &arrays[k]).data, bytes) != 0) {
             return 1;
         }
+        copy += bytes;
     }
     return 0;
 }
 
 void hb_batch_destroy(struct hb_owned_batch *batch) {
     for (int32_t k = 0; k < N_ARRAYS; k++) {
-        struct any_array a = get_array(&batch->b, &arrays[k]);
-        free(a.data);
-        free(batch->copy[k]);
+        free(get_array(&batch->b, &arrays[k]).data);
     }
+    free(batch->copies);
     memset(batch, 0, sizeof *batch);
 }
 

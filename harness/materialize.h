@@ -35,7 +35,7 @@ struct hb_owned_batch {
     struct hb_batch b;
     int32_t is_null; /* the call gets a null pointer */
     struct hb_batch before;
-    void *copy[16];
+    void *copies; /* of the arrays, one after the other */
 };
 
 /* Sequential allocator of KV token slots 1..n_kv-1 in a seeded, scattered order. */

@@ -48,8 +48,11 @@ static void become(const struct hb_process_start *start, int pipe_fd, int log_fd
     (void)snprintf(text, sizeof text, "%d,%d,%d,%d", start->page_fd, pipe_fd, start->list_fd,
                    (int)start->worker);
     (void)setenv("HBFUZZ_PAGE", text, 1);
+    /* The quarantine holds more than the largest case frees; a larger one only makes all memory
+     * cold: 16 instead of 256 MiB is 11 % of the time of a case. */
     set_sanitizer_options(
         "ASAN_OPTIONS",
+        "quarantine_size_mb=16:"
         "detect_stack_use_after_return=0:allocator_may_return_null=1:handle_abort=1:"
         "detect_leaks=0:exitcode=77");
     set_sanitizer_options("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1:exitcode=77");

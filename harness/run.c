@@ -41,35 +41,39 @@ const char *hb_mode_place(int32_t mode) {
     }
 }
 
-static void *grow(void *old, size_t *have, size_t n, size_t element) {
-    if (n <= *have) {
-        return old;
+/* Old content is not kept: a block is filled anew after each request. */
+static void *take_memory(struct hb_run_memory *memory, int32_t use, size_t n) {
+    if (n > memory->block[use].bytes) {
+        void *p = malloc(n);
+        if (!p) {
+            return NULL;
+        }
+        free(memory->block[use].ptr);
+        memory->block[use].ptr = p;
+        memory->block[use].bytes = n;
     }
-    void *p = realloc(old, n * element);
-    if (p) {
-        *have = n;
+    return memory->block[use].ptr;
+}
+
+void hb_run_memory_free(struct hb_run_memory *memory) {
+    for (int i = 0; i < HB_N_MEMORY_USES; i++) {
+        free(memory->block[i].ptr);
     }
+    memset(memory, 0, sizeof *memory);
+}
+
+void *hb_run_bytes(struct hb_run *r, int32_t use, size_t n) {
+    void *p = take_memory(r->memory, use, n > 0 ? n : 1);
+    r->no_memory |= !p;
     return p;
 }
 
 float *hb_run_floats(struct hb_run *r, size_t n) {
-    float *p = grow(r->scratch_f, &r->n_scratch_f, n, sizeof *p);
-    if (p) {
-        r->scratch_f = p;
-    } else {
-        r->no_memory = 1;
-    }
-    return p;
+    return hb_run_bytes(r, HB_MEMORY_FLOATS, n * sizeof(float));
 }
 
 double *hb_run_doubles(struct hb_run *r, size_t n) {
-    double *p = grow(r->scratch_d, &r->n_scratch_d, n, sizeof *p);
-    if (p) {
-        r->scratch_d = p;
-    } else {
-        r->no_memory = 1;
-    }
-    return p;
+    return hb_run_bytes(r, HB_MEMORY_DOUBLES, n * sizeof(double));
 }
 
 void hb_run_fill(struct hb_run *r, int32_t tensor, int32_t stream, int32_t layer, int64_t position,
@@ -153,11 +157,11 @@ static int make_params(struct hb_run *r) {
     size_t inner = (size_t)cfg->n_heads * (size_t)cfg->head_dim;
     size_t heads = (size_t)cfg->n_heads;
     size_t per_layer = dim * (size_t)cfg->conv_width + dim + 3 * heads + inner;
-    r->param_memory = malloc(per_layer * (size_t)cfg->n_layers * sizeof(float));
-    if (!r->param_memory) {
+    float *next =
+        hb_run_bytes(r, HB_MEMORY_PARAMS, per_layer * (size_t)cfg->n_layers * sizeof(float));
+    if (!next) {
         return -1;
     }
-    float *next = r->param_memory;
     const struct hb_case_config *cc = &r->c->config;
     for (int32_t l = 0; l < cfg->n_layers; l++) {
         struct hb_layer_params *p = &r->own_params[l];
@@ -194,6 +198,24 @@ static int no_regions(struct hb_run *r, const char *name, const struct hb_error 
     return -1;
 }
 
+/* Three copies of every region in one block. */
+static int place_regions(struct hb_run *r) {
+    enum { ALIGN = 64 };
+    size_t total = 0;
+    for (int32_t i = 0; i < r->n_regions; i++) {
+        total += 3 * (((size_t)r->region[i].bytes + ALIGN) / ALIGN * ALIGN);
+    }
+    uint8_t *next = hb_run_bytes(r, HB_MEMORY_REGIONS, total);
+    for (int32_t i = 0; next && i < r->n_regions; i++) {
+        const size_t bytes = ((size_t)r->region[i].bytes + ALIGN) / ALIGN * ALIGN;
+        r->mirror[i] = next;
+        r->actual[i] = next + bytes;
+        r->want[i] = next + 2 * bytes;
+        next += 3 * bytes;
+    }
+    return next ? 0 : -1;
+}
+
 static int open_regions(struct hb_run *r) {
     struct hb_error e = {.struct_size = sizeof e};
     int32_t n = 0;
@@ -207,15 +229,8 @@ static int open_regions(struct hb_run *r) {
         if (r->backend->region(r->handle, i, region, &e) != HB_OK) {
             return no_regions(r, "description", &e);
         }
-        size_t bytes = region->bytes ? (size_t)region->bytes : 1;
-        r->mirror[i] = malloc(bytes);
-        r->actual[i] = malloc(bytes);
-        r->want[i] = malloc(bytes);
-        if (!r->mirror[i] || !r->actual[i] || !r->want[i]) {
-            return -1;
-        }
     }
-    return 0;
+    return place_regions(r);
 }
 
 /* Non-zero (or NaN) bytes in every state region, so that a state read by mistake shows. */
@@ -309,11 +324,6 @@ static void close_run(struct hb_run *r) {
         }
         r->backend->destroy(r->handle);
     }
-    for (int32_t i = 0; i < HB_MAX_REGIONS; i++) {
-        free(r->mirror[i]);
-        free(r->actual[i]);
-        free(r->want[i]);
-    }
     if (r->content) {
         for (int32_t i = 0; i <= r->config.n_slots; i++) {
             hb_content_reset(&r->content[i]);
@@ -321,9 +331,6 @@ static void close_run(struct hb_run *r) {
     }
     free(r->content);
     hb_slot_model_destroy(&r->slots);
-    free(r->param_memory);
-    free(r->scratch_f);
-    free(r->scratch_d);
 }
 
 static void capture_slots(struct hb_run *r) {
@@ -365,9 +372,7 @@ static void capture_slots(struct hb_run *r) {
                       ssm);
             const struct hb_profile *p =
                 &r->caps.profile[r->config.kernel_form][HB_PATH_PREFILL][r->config.act_dtype];
-            for (int32_t i = 0; i < n_ssm; i++) {
-                bound[i] = hb_ref_state_bound(&r->config, p, content->ref[l], i, 0);
-            }
+            hb_ref_state_bounds(&r->config, p, content->ref[l], 0, bound);
         }
     }
 }
@@ -417,11 +422,15 @@ static void write_dump(struct hb_run *r) {
 int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
                 const struct hb_run_options *o, const struct hb_twist *twist,
                 struct hb_capture *capture, struct hb_verdict *v, struct hb_run_stats *stats) {
-    struct hb_run *r = calloc(1, sizeof *r);
+    struct hb_run_memory own = {0};
+    struct hb_run_memory *memory = o->memory ? o->memory : &own;
+    struct hb_run *r = take_memory(memory, HB_MEMORY_RUN, sizeof *r);
     if (!r) {
         hb_verdict_set(v, HB_VERDICT_ENVIRONMENT, "memory", "run", 0, 0, "out of memory");
         return -1;
     }
+    memset(r, 0, sizeof *r);
+    r->memory = memory;
     r->backend = backend;
     r->c = c;
     r->o = o;
@@ -443,7 +452,7 @@ int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
     write_dump(r);
     int no_memory = r->no_memory;
     close_run(r);
-    free(r);
+    hb_run_memory_free(&own);
     if (no_memory) {
         hb_verdict_set(v, HB_VERDICT_ENVIRONMENT, "memory", "run", 0, 0, "out of memory");
         return -1;

@@ -37,6 +37,18 @@ struct hb_observer {
                 const double *want, const double *bound);
 };
 
+/* Working memory that one run leaves to the next: a campaign runs millions of cases, and fresh memory is slow, most of all
+ * under AddressSanitizer. Zero-initialised is valid. Never shared by two runs at a time. */
+enum hb_memory_use { HB_MEMORY_RUN, HB_MEMORY_REGIONS, HB_MEMORY_PARAMS, HB_MEMORY_FLOATS, HB_MEMORY_DOUBLES,
+                     HB_MEMORY_FORWARD, HB_MEMORY_HOST, HB_MEMORY_PACKED, HB_N_MEMORY_USES };
+struct hb_run_memory {
+    struct {
+        void *ptr;
+        size_t bytes;
+    } block[HB_N_MEMORY_USES];
+};
+void hb_run_memory_free(struct hb_run_memory *memory);
+
 struct hb_run_options {
     const struct hb_value_source *values; /* null: the case's own */
     const struct hb_layer_params *params; /* null: the case's own; [n_layers] */
@@ -60,6 +72,7 @@ struct hb_run_options {
                       const double *bound, const double *mag);
     void *see_token_ctx;
     int32_t timed;       /* fill stats->time_ns */
+    struct hb_run_memory *memory; /* kept by the caller for the next run; null: each run has its own */
     int32_t check_off;   /* bit mask of enum hb_check_off: detectors switched off for control runs */
 };
 enum hb_check_off { HB_OFF_NUMERIC = 1, HB_OFF_STATE = 2, HB_OFF_PURITY = 4, HB_OFF_STATUS = 8, HB_OFF_RELATION = 16,

@@ -123,18 +123,12 @@ void hb_run_compare_regions(struct hb_run *r, int32_t kind, const char *check, c
     }
 }
 
-static void count_ratio(struct hb_run_stats *s, int32_t op, int32_t dtype, double ratio) {
-    int bin = 0;
-    if (ratio > 0) {
-        int e;
-        frexp(ratio, &e); /* ratio in [2^(e-1), 2^e) */
-        bin = e - 1 + HB_RATIO_BINS - 1;
-        bin = bin < 0 ? 0 : bin >= HB_RATIO_BINS ? HB_RATIO_BINS - 1 : bin;
-    }
-    s->ratio_bins[op][dtype][bin]++;
-    if (ratio > s->max_ratio[op][dtype]) {
-        s->max_ratio[op][dtype] = ratio;
-    }
+/* Ratio bins are powers of two: the exponent field of the double, without a call per element. */
+static int bin_of(double ratio) {
+    uint64_t bits;
+    memcpy(&bits, &ratio, sizeof bits);
+    const int bin = (int)(bits >> 52 & 0x7ff) - 1023 + HB_RATIO_BINS - 1;
+    return bin < 0 ? 0 : bin >= HB_RATIO_BINS ? HB_RATIO_BINS - 1 : bin;
 }
 
 /* tolerance.md section 5 rule 5: what a non-finite result may be. */
@@ -155,27 +149,48 @@ static int is_vacuous(double bound, double mag) {
     return bound > mag && bound > underflow && isfinite(mag);
 }
 
-int64_t hb_run_compare_bounds(struct hb_run *r, int32_t op, int32_t dtype, int64_t n, float *got,
-                              const double *want, const double *bound, const double *mag) {
-    int32_t tamper_kind = op == HB_OP_MAMBA2_STATE ? 2 : 0;
-    int64_t first = -1;
+/* Elements are counted from one comparison to the next; the chosen one is changed. */
+static void tamper(struct hb_run *r, int32_t kind, int64_t n, float *got) {
+    if (r->o->tamper_element < 0 || r->o->tamper_kind != kind) {
+        return;
+    }
+    const int64_t i = r->o->tamper_element - r->tampered;
+    if (i >= 0 && i < n) {
+        got[i] = (float)((double)got[i] * r->o->tamper_factor);
+    }
+    r->tampered += n;
+}
+
+static void count_elements(struct hb_run_stats *s, int32_t op, int32_t dtype, int64_t n,
+                           const float *got, const double *want, const double *bound,
+                           const double *mag) {
+    uint64_t *bins = s->ratio_bins[op][dtype];
+    double largest = s->max_ratio[op][dtype];
+    uint64_t vacuous = 0;
     for (int64_t i = 0; i < n; i++) {
-        if (r->o->tamper_element >= 0 && r->o->tamper_kind == tamper_kind &&
-            r->tampered++ == r->o->tamper_element) {
-            got[i] = (float)((double)got[i] * r->o->tamper_factor);
-        }
-        if (first < 0 && outside((double)got[i], want[i], bound[i])) {
-            first = i;
-        }
-        if (!r->stats) {
+        const double err = fabs((double)got[i] - want[i]);
+        vacuous += (uint64_t)is_vacuous(bound[i], mag[i]);
+        if (!isfinite(err) || !isfinite(bound[i])) {
             continue;
         }
-        r->stats->elements[op][dtype]++;
-        r->stats->vacuous[op][dtype] += (uint64_t)is_vacuous(bound[i], mag[i]);
-        double err = fabs((double)got[i] - want[i]);
-        if (isfinite(err) && isfinite(bound[i])) {
-            count_ratio(r->stats, op, dtype, bound[i] > 0 ? err / bound[i] : err > 0 ? 2.0 : 0.0);
-        }
+        const double ratio = bound[i] > 0 ? err / bound[i] : err > 0 ? 2.0 : 0.0;
+        bins[bin_of(ratio)]++;
+        largest = ratio > largest ? ratio : largest;
     }
-    return r->o->check_off & HB_OFF_NUMERIC ? -1 : first;
+    s->elements[op][dtype] += (uint64_t)n;
+    s->vacuous[op][dtype] += vacuous;
+    s->max_ratio[op][dtype] = largest;
+}
+
+int64_t hb_run_compare_bounds(struct hb_run *r, int32_t op, int32_t dtype, int64_t n, float *got,
+                              const double *want, const double *bound, const double *mag) {
+    int64_t first = 0;
+    tamper(r, op == HB_OP_MAMBA2_STATE ? 2 : 0, n, got);
+    while (first < n && !outside((double)got[first], want[first], bound[first])) {
+        first++;
+    }
+    if (r->stats) {
+        count_elements(r->stats, op, dtype, n, got, want, bound, mag);
+    }
+    return first == n || (r->o->check_off & HB_OFF_NUMERIC) ? -1 : first;
 }

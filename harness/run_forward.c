@@ -110,8 +110,6 @@ static void close_buffers(struct hb_run *r, struct layer_buffers *lb) {
             r->backend->buf_free(r->handle, lb->base[k]);
         }
     }
-    free(lb->host[0]);
-    free(lb->packed);
 }
 
 static void fill_inputs(struct hb_run *r, const struct forward *f, int32_t layer, int32_t is_attention,
@@ -157,10 +155,11 @@ static int open_buffers(struct hb_run *r, const struct forward *f, int32_t layer
         widest = lb->width[k] > widest ? lb->width[k] : widest;
     }
     int32_t element = hb_dtype_bytes(cfg->act_dtype);
-    lb->host[0] = malloc((total > 0 ? (size_t)total : 1) * sizeof(float));
-    lb->packed = malloc((size_t)widest * (size_t)(f->n_tokens + 1) * (size_t)element + 2 * GUARD);
+    lb->host[0] = hb_run_bytes(r, HB_MEMORY_HOST, (size_t)total * sizeof(float));
+    lb->packed =
+        hb_run_bytes(r, HB_MEMORY_PACKED,
+                     (size_t)widest * (size_t)(f->n_tokens + 1) * (size_t)element + 2 * GUARD);
     if (!lb->host[0] || !lb->packed) {
-        r->no_memory = 1;
         return -1;
     }
     for (int k = 1; k < 4; k++) {
@@ -520,8 +519,8 @@ static void check_temporal(struct hb_run *r, const struct forward *f, int32_t la
     const struct hb_profile *p =
         &r->caps.profile[r->config.kernel_form][row->is_decode ? HB_PATH_DECODE : HB_PATH_PREFILL]
                         [r->config.act_dtype];
+    hb_ref_state_bounds(&r->config, p, state, 0, bound);
     for (int32_t i = 0; i < n; i++) {
-        bound[i] = hb_ref_state_bound(&r->config, p, state, i, 0);
         mag[i] = state->m[i] > fabs(state->h[i]) ? state->m[i] : fabs(state->h[i]);
     }
     int64_t bad = hb_run_compare_bounds(r, HB_OP_MAMBA2_STATE, r->config.state_dtype, n, got,
@@ -548,10 +547,15 @@ static void charge_store(struct hb_run *r, const struct live_row *row, struct hb
         &r->caps.profile[r->config.kernel_form][row->is_decode ? HB_PATH_DECODE : HB_PATH_PREFILL]
                         [r->config.act_dtype];
     int32_t n = r->config.n_heads * r->config.head_dim * r->config.state_size;
+    double *before = hb_run_doubles(r, 2 * (size_t)n);
+    if (!before) {
+        return;
+    }
+    double *stored = before + n;
+    hb_ref_state_bounds(&r->config, p, state, 0, before);
+    hb_ref_state_bounds(&r->config, p, state, 1, stored);
     for (int32_t i = 0; i < n; i++) {
-        double stored = hb_ref_state_bound(&r->config, p, state, i, 1);
-        double before = hb_ref_state_bound(&r->config, p, state, i, 0);
-        state->r[i] += stored - before;
+        state->r[i] += stored[i] - before[i];
     }
 }
 
@@ -934,11 +938,11 @@ void hb_run_forward(struct hb_run *r, const struct hb_case_step *step) {
         bare_entry(r, step);
         return;
     }
-    struct forward *f = calloc(1, sizeof *f);
+    struct forward *f = hb_run_bytes(r, HB_MEMORY_FORWARD, sizeof *f);
     if (!f) {
-        r->no_memory = 1;
         return;
     }
+    memset(f, 0, sizeof *f);
     f->step = step;
     f->place = hb_mode_place(step->mode);
     int32_t saved[HB_MAX_BREAKS] = {0};
@@ -961,5 +965,4 @@ void hb_run_forward(struct hb_run *r, const struct hb_case_step *step) {
             hb_ref_state_free(f->at[i][l]);
         }
     }
-    free(f);
 }

@@ -62,7 +62,7 @@ struct hb_run {
     struct hb_config config;
     const struct hb_layer_params *params;
     struct hb_layer_params own_params[HB_MAX_LAYERS];
-    float *param_memory;
+    struct hb_run_memory *memory;
     void *handle;
     struct hb_slot_model slots;
     struct hb_content *content; /* [NS+1] */
@@ -82,10 +82,6 @@ struct hb_run {
     int32_t no_memory;
     struct hb_dump dump;
     int64_t tampered; /* elements seen so far of the tamper kind */
-    /* scratch of the forward */
-    float *scratch_f;
-    double *scratch_d;
-    size_t n_scratch_f, n_scratch_d;
 };
 
 /* run.c */
@@ -96,7 +92,9 @@ void hb_run_fill(struct hb_run *r, int32_t tensor, int32_t stream, int32_t layer
                  int32_t n, float *out);
 int32_t hb_run_dim(const struct hb_config *config);
 uint64_t hb_run_now(const struct hb_run *r);
-/* Grows the scratch arrays; null when out of memory. */
+/* n bytes for one use, valid until the next request for this use; null (and no_memory set) when out of memory. */
+void *hb_run_bytes(struct hb_run *r, int32_t use, size_t n);
+/* Scratch arrays of the forward. */
 float *hb_run_floats(struct hb_run *r, size_t n);
 double *hb_run_doubles(struct hb_run *r, size_t n);
 int hb_run_done(const struct hb_run *r);

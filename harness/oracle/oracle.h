@@ -32,6 +32,9 @@ void hb_ref_state_set(const struct hb_config *config, struct hb_ref_state *state
  * state type beyond those already charged (1 for a tracked copy made from an unrounded state, else 0). */
 double hb_ref_state_bound(const struct hb_config *config, const struct hb_profile *profile,
                           const struct hb_ref_state *state, int64_t i, int32_t stores);
+/* The same for all elements of the state: bound [H, P, N]. */
+void hb_ref_state_bounds(const struct hb_config *config, const struct hb_profile *profile,
+                         const struct hb_ref_state *state, int32_t stores, double *bound);
 
 /* One call's worth of consecutive tokens of one request in one layer.
  * z [n, d_inner], xbc [n, dim], dt [n, H]: exactly the values handed to the backend (widened).

@@ -131,16 +131,28 @@ void hb_ref_state_set(const struct hb_config *config, struct hb_ref_state *state
     state->n_tokens = 0;
 }
 
+static double stored_bound(double h, double m, double r, double u_st, int32_t stores) {
+    double b = r + HB_REF_TINY;
+    for (int32_t k = 0; k < stores; k++) {
+        b += u_st * (fabs(h) + b);
+    }
+    const int judged = hb_ref_is_finite(h) && hb_ref_is_finite(b) && m + b <= (double)FLT_MAX;
+    return judged ? b : (double)INFINITY;
+}
+
 /* The rounding of the sums behind the state is in r already: it was folded in when the call ended
  * (README), so the profile that made the state and the one that reads it may differ. */
 double hb_ref_state_bound(const struct hb_config *config, const struct hb_profile *profile,
                           const struct hb_ref_state *state, int64_t i, int32_t stores) {
     const double u_st = hb_ref_rates_of(config, profile, 1).u_st;
-    double b = state->r[i] + HB_REF_TINY;
-    for (int32_t k = 0; k < stores; k++) {
-        b += u_st * (fabs(state->h[i]) + b);
+    return stored_bound(state->h[i], state->m[i], state->r[i], u_st, stores);
+}
+
+void hb_ref_state_bounds(const struct hb_config *config, const struct hb_profile *profile,
+                         const struct hb_ref_state *state, int32_t stores, double *bound) {
+    const double u_st = hb_ref_rates_of(config, profile, 1).u_st;
+    const int64_t n = hb_ref_dims_of(config).n_state;
+    for (int64_t i = 0; i < n; i++) {
+        bound[i] = stored_bound(state->h[i], state->m[i], state->r[i], u_st, stores);
     }
-    const int judged =
-        hb_ref_is_finite(state->h[i]) && hb_ref_is_finite(b) && state->m[i] + b <= (double)FLT_MAX;
-    return judged ? b : (double)INFINITY;
 }
