@@ -634,11 +634,42 @@ static int grow_loc(struct hb_content *content, const int32_t *slots, int64_t n)
     return 0;
 }
 
+/* A checkpoint made from the reserved slot holds what nobody can predict: its own bytes are the truth from here on. */
+static void anchor_content(struct hb_run *r, const struct forward *f, const struct live_row *row) {
+    struct hb_content *dst = &r->content[row->dst];
+    if (hb_content_zero(r, dst, row->stream)) {
+        return;
+    }
+    dst->pos = row->pos + row->after;
+    if (grow_loc(dst, token_slots(f, row), dst->pos)) {
+        r->no_memory = 1;
+        return;
+    }
+    int32_t n_conv = hb_run_dim(&r->config) * (r->config.conv_width - 1);
+    int32_t n_ssm = r->config.n_heads * r->config.head_dim * r->config.state_size;
+    float *values = hb_run_floats(r, (size_t)n_conv + (size_t)n_ssm);
+    for (int32_t l = 0; l < r->config.n_layers && values; l++) {
+        int32_t rc = hb_run_region(r, "conv", l);
+        int32_t rs = hb_run_region(r, "temporal", l);
+        if (rc < 0 || rs < 0) {
+            continue;
+        }
+        size_t slot = (size_t)row->dst;
+        hb_unpack(r->region[rc].dtype, r->mirror[rc] + slot * slot_bytes(r, rc), n_conv, values);
+        hb_unpack(r->region[rs].dtype, r->mirror[rs] + slot * slot_bytes(r, rs), n_ssm,
+                  values + n_conv);
+        hb_ref_state_set(&r->config, dst->ref[l], values, values + n_conv);
+    }
+}
+
 static void advance_contents(struct hb_run *r, struct forward *f) {
     for (int32_t i = 0; i < f->n_live; i++) {
         const struct live_row *row = &f->live[i];
         struct hb_content *content = &r->content[row->slot];
         if (row->slot == 0) {
+            if (row->dst > 0) {
+                anchor_content(r, f, row);
+            }
             continue;
         }
         const int32_t *slots = token_slots(f, row);
