@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A backend that is right except in one way: the emulated backend behind a table that misbehaves as its number says.
- * Numbers up to 66 break the relation of invariants.md with that number, the others are for comparisons of two backends.
- * `variant` picks one of several ways to break it. */
+ * A backend that is right except in one way: the emulated backend behind a table that misbehaves as
+ * its number says. Numbers up to 66 break the relation of invariants.md with that number, the
+ * others are for comparisons of two backends. `variant` picks one of several ways to break it. */
 #ifndef HB_HARNESS_TESTS_MISCHIEF_H
 #define HB_HARNESS_TESTS_MISCHIEF_H
 
@@ -20,14 +20,14 @@ enum {
     MISCHIEF_REFUSES,      /* begin refuses every batch with a wrong status */
     MISCHIEF_FREE_SLOT,    /* one byte of a slot that nobody holds */
     MISCHIEF_PADDING,      /* output of padding tokens is not zero */
-    MISCHIEF_OVERRUN,      /* a byte behind the output is written; the backend claims no exact guards */
-    MISCHIEF_RULE,         /* errors name another rule of the same status */
-    MISCHIEF_TEXT,         /* errors have the right numbers and a wrong text */
-    MISCHIEF_TAKE,         /* every take gives slot 1 */
-    MISCHIEF_DIRTY,        /* a slot is not all zero when taken */
-    MISCHIEF_COPY,         /* a copy differs in one bit */
-    MISCHIEF_FREE,         /* free clears a byte of the slot */
-    MISCHIEF_NO_DESCRIBE,  /* environment trouble from here on */
+    MISCHIEF_OVERRUN, /* a byte behind the output is written; the backend claims no exact guards */
+    MISCHIEF_RULE,    /* errors name another rule of the same status */
+    MISCHIEF_TEXT,    /* errors have the right numbers and a wrong text */
+    MISCHIEF_TAKE,    /* every take gives slot 1 */
+    MISCHIEF_DIRTY,   /* a slot is not all zero when taken */
+    MISCHIEF_COPY,    /* a copy differs in one bit */
+    MISCHIEF_FREE,    /* free clears a byte of the slot */
+    MISCHIEF_NO_DESCRIBE, /* environment trouble from here on */
     MISCHIEF_NO_BUFFER,
     MISCHIEF_NO_OUTPUT,
     MISCHIEF_NO_READ,  /* regions cannot be read after the first forward */
@@ -58,10 +58,10 @@ struct mischief_handle {
     uint32_t layers_run;
 };
 
-/* --- regions ---------------------------------------------------------------------------------------------------- */
+/* --- regions ---------------------------------------------------------------------------------- */
 
-static inline int32_t mischief_region(const struct mischief_handle *m, const char *name, int32_t layer,
-                                      struct hb_region *out) {
+static inline int32_t mischief_region(const struct mischief_handle *m, const char *name,
+                                      int32_t layer, struct hb_region *out) {
     int32_t n = 0;
     (void)m->inner->n_regions(m->handle, &n, NULL);
     for (int32_t i = 0; i < n; i++) {
@@ -91,7 +91,7 @@ static inline void mischief_flip(const struct mischief_handle *m, const char *na
     (void)m->inner->region_write(m->handle, i, at, &byte, 1, NULL);
 }
 
-/* First element of a slot's temporal state in one layer; what = 0 reads it, else adds it. */
+/* Adds to the first element of a slot's temporal state in one layer; gives its value. */
 static inline float mischief_temporal(const struct mischief_handle *m, int32_t layer, int32_t slot,
                                       float add) {
     struct hb_region r;
@@ -113,11 +113,13 @@ static inline float mischief_temporal(const struct mischief_handle *m, int32_t l
     return value;
 }
 
-/* --- outputs ---------------------------------------------------------------------------------------------------- */
+/* --- outputs ---------------------------------------------------------------------------------- */
 
-/* Output elements [first, first + n) become value * factor + add; bits: flips these bits of the first one instead. */
+/* Output elements [first, first + n) become value * factor + add; bits: flips these bits of the
+ * first one instead. */
 static inline void mischief_output(const struct mischief_handle *m, const struct hb_layer_io *io,
-                                   int64_t first, int64_t n, float factor, float add, uint8_t bits) {
+                                   int64_t first, int64_t n, float factor, float add,
+                                   uint8_t bits) {
     size_t element = (size_t)hb_dtype_bytes(m->config.act_dtype);
     int64_t total = (int64_t)(io->out.bytes / element);
     unsigned char *bytes = malloc((size_t)io->out.bytes + 1);
@@ -221,7 +223,7 @@ static inline void mischief_after_layer(const struct mischief_handle *m, int32_t
     }
 }
 
-/* --- the table -------------------------------------------------------------------------------------------------- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 static inline int32_t mischief_describe(void *ctx, struct hb_caps *caps, struct hb_error *err) {
     const struct mischief *m = ctx;
@@ -377,7 +379,8 @@ static inline void mischief_note_batch(struct mischief_handle *m, const struct h
     }
 }
 
-static inline int32_t mischief_begin(void *handle, const struct hb_batch *batch, struct hb_error *err) {
+static inline int32_t mischief_begin(void *handle, const struct hb_batch *batch,
+                                     struct hb_error *err) {
     struct mischief_handle *m = handle;
     if (batch && m->number == MISCHIEF_REFUSES) {
         return mischief_fail(err, HB_RULE_CONTEXT_RANGE);
@@ -403,8 +406,10 @@ static inline int32_t mischief_begin(void *handle, const struct hb_batch *batch,
         return status;
     }
     mischief_note_batch(m, batch);
-    if (m->number == 7) { /* of the last row: the case makes it a padding row, so that nothing else goes wrong */
-        ((int32_t *)(uintptr_t)batch->seq_lens.data)[batch->batch_size - 1] ^= 1;
+    if (m->number ==
+        7) { /* of the last row: the case makes it a padding row, so that nothing else goes wrong */
+        int32_t *written = (int32_t *)batch->seq_lens.data;
+        written[batch->batch_size - 1] ^= 1;
     }
     return status;
 }
@@ -432,28 +437,27 @@ static inline int32_t mischief_finish(void *handle, struct hb_error *err) {
     }
     m->failed = 0;
     m->n_finished++;
-    if (m->number == 13 && m->mode == HB_MODE_IDLE) {
+    int is_idle = m->mode == HB_MODE_IDLE;
+    int continues = m->mode != HB_MODE_DECODE && m->has_prefix;
+    if (m->number == 13 && is_idle) {
         mischief_flip(m, "conv", 1, 0, 1);
-    } else if (m->number == 27 && m->mode != HB_MODE_DECODE && m->has_prefix) {
+    } else if ((m->number == 27 && continues) || (m->number == MISCHIEF_CONV && !is_idle)) {
         mischief_flip(m, "conv", m->slot[0], 0, 1); /* the last bit: one step of the type */
+    } else if (m->number == 38 && m->track_dst > 0 && m->variant == 0) {
+        mischief_flip(m, "conv", m->track_dst, 0, 1);
     } else if (m->number == 38 && m->track_dst > 0) {
-        if (m->variant == 0) {
-            mischief_flip(m, "conv", m->track_dst, 0, 1);
-        } else {
-            (void)mischief_temporal(m, 0, m->track_dst, 1.0f);
-        }
-    } else if (m->number == MISCHIEF_TEMPORAL && m->mode != HB_MODE_IDLE) {
+        (void)mischief_temporal(m, 0, m->track_dst, 1.0f);
+    } else if (m->number == MISCHIEF_TEMPORAL && !is_idle) {
         (void)mischief_temporal(m, 0, m->slot[0], 1.0f);
-    } else if (m->number == MISCHIEF_CONV && m->mode != HB_MODE_IDLE) {
-        mischief_flip(m, "conv", m->slot[0], 0, 1);
     } else if (m->number == MISCHIEF_FREE_SLOT) {
         mischief_flip(m, "temporal", m->config.n_slots, 0, 1);
     }
     return status;
 }
 
-static inline int32_t mischief_entry(void *handle, int32_t target, int32_t direction, int32_t layer_id,
-                                     const struct hb_layer_io *io, struct hb_error *err) {
+static inline int32_t mischief_entry(void *handle, int32_t target, int32_t direction,
+                                     int32_t layer_id, const struct hb_layer_io *io,
+                                     struct hb_error *err) {
     const struct mischief_handle *m = handle;
     const struct hb_adapter *inner = m ? m->inner : hb_adapter_emu();
     return inner->entry(m ? m->handle : NULL, target, direction, layer_id, io, err);
@@ -490,8 +494,8 @@ static inline int32_t mischief_region_read(void *handle, int32_t i, uint64_t off
     return m->inner->region_read(m->handle, i, offset, dst, bytes, err);
 }
 
-static inline int32_t mischief_region_write(void *handle, int32_t i, uint64_t offset, const void *src,
-                                            uint64_t bytes, struct hb_error *err) {
+static inline int32_t mischief_region_write(void *handle, int32_t i, uint64_t offset,
+                                            const void *src, uint64_t bytes, struct hb_error *err) {
     const struct mischief_handle *m = handle;
     if (m->number == MISCHIEF_NO_START || (m->number == MISCHIEF_NO_WRITE && m->n_taken > 0)) {
         return hb_fail_text(err, HB_ERR_DEVICE, "copy failed");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Two backends on one case: right ones agree within the sum of both bounds, a wrong one is noticed, and what is not
- * rounded must agree bit for bit. */
+ * Two backends on one case: right ones agree within the sum of both bounds, a wrong one is noticed,
+ * and what is not rounded must agree bit for bit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,8 +35,8 @@ static struct hb_pair_result compare(const struct hb_adapter *a, const struct hb
 }
 
 /* The same through the executor: first backend emu, second `other`. */
-static struct hb_verdict run_with(const struct hb_adapter *other, const struct hb_case *c, int32_t check_off,
-                                  struct hb_run_stats *stats) {
+static struct hb_verdict run_with(const struct hb_adapter *other, const struct hb_case *c,
+                                  int32_t check_off, struct hb_run_stats *stats) {
     const struct hb_run_options o = {.tamper_element = -1, .check_off = check_off, .other = other};
     struct hb_verdict v;
     assert_int_equal(hb_run_case(hb_adapter_emu(), c, &o, &v, stats), 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Explanations: the predicted statuses are those that a run is judged by, and the bound of an element is the one that the
- * run compared with. */
+ * Explanations: the predicted statuses are those that a run is judged by, and the bound of an
+ * element is the one that the run compared with. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,20 +46,19 @@ static cJSON *predict(const struct hb_case *c) {
 static void every_begin_and_every_refusal_of_a_broken_case_is_listed(void **state) {
     (void)state;
     static const struct {
-        int step;
+        int step, row;
         const char *call, *status, *rule, *text;
-        int row;
     } want[] = {
-        {4, "begin", "HB_OK", "", "", -1},
-        {5, "begin", "HB_ERR_RANGE", "PREFIX_SUM", "prefix + extend of row 1 is 43, seq_lens says 44", 1},
-        {6, "begin", "HB_ERR_INVALID_MODE", "MODE_INVALID",
-         "Invalid forward mode: forward_batch.forward_mode=<ForwardMode.PREBUILT: 7>", -1},
-        {7, "slot_free", "HB_ERR_RANGE", "OP_SLOT_RANGE", "slot 99 is outside 1..6", 0},
-        {8, "entry", "HB_ERR_NOT_IMPLEMENTED", "ENTRY_REFUSED",
+        {4, -1, "begin", "HB_OK", "", ""},
+        {5, 1, "begin", "HB_ERR_RANGE", "PREFIX_SUM",
+         "prefix + extend of row 1 is 43, seq_lens says 44"},
+        {6, -1, "begin", "HB_ERR_INVALID_MODE", "MODE_INVALID",
+         "Invalid forward mode: forward_batch.forward_mode=<ForwardMode.PREBUILT: 7>"},
+        {7, 0, "slot_free", "HB_ERR_RANGE", "OP_SLOT_RANGE", "slot 99 is outside 1..6"},
+        {8, -1, "entry", "HB_ERR_NOT_IMPLEMENTED", "ENTRY_REFUSED",
          "Mamba2AttnBackend's forward is called directly instead of through "
-         "HybridLinearAttnBackend, as it supports mixed prefill and decode",
-         -1},
-        {9, "begin", "HB_OK", "", "", -1},
+         "HybridLinearAttnBackend, as it supports mixed prefill and decode"},
+        {9, -1, "begin", "HB_OK", "", ""},
     };
     struct hb_case c;
     hand_init(&c);
@@ -114,7 +113,8 @@ struct expected {
     int n;
 };
 
-static void same_prediction(void *ctx, int32_t step, const char *call, const struct hb_error *want) {
+static void same_prediction(void *ctx, int32_t step, const char *call,
+                            const struct hb_error *want) {
     struct expected *e = ctx;
     if (want->status == HB_OK && strcmp(call, "begin") != 0) {
         return;
@@ -173,7 +173,7 @@ static void a_prediction_inside_a_case_is_ignored_when_read(void **state) {
     free(text_again);
 }
 
-/* --- bounds --------------------------------------------------------------------------------------------------------- */
+/* --- bounds ----------------------------------------------------------------------------------- */
 
 struct used {
     const struct hb_case *c;
@@ -182,19 +182,20 @@ struct used {
 
 static void assert_says(const char *text, const char *format, double number) {
     char part[64];
-    snprintf(part, sizeof part, format, number);
+    (void)snprintf(part, sizeof part, format, number);
     if (!strstr(text, part)) {
         fail_msg("'%s' does not say '%s'", text, part);
     }
 }
 
-static void explain_token(void *ctx, int32_t step, int32_t layer, int64_t token, int32_t n, const double *want,
-                          const double *bound, const double *mag) {
+static void explain_token(void *ctx, int32_t step, int32_t layer, int64_t token, int32_t n,
+                          const double *want, const double *bound, const double *mag) {
     struct used *u = ctx;
     struct hb_error e = {.struct_size = sizeof e};
     char text[512];
     const int32_t channel = (int32_t)(token * 5 + layer) % n; /* one of each token */
-    assert_int_equal(hb_explain_bound(u->c, step, layer, token, channel, text, sizeof text, &e), HB_OK);
+    assert_int_equal(hb_explain_bound(u->c, step, layer, token, channel, text, sizeof text, &e),
+                     HB_OK);
     assert_says(text, ": value %.17g,", want[channel]);
     assert_says(text, "bound %.6g (", bound[channel]);
     assert_says(text, "magnitude %.6g,", mag[channel]);
@@ -249,7 +250,8 @@ static void a_place_without_output_is_out_of_range(void **state) {
     static const struct {
         int32_t step, layer;
         int64_t token, channel;
-    } places[] = {{0, 0, 0, 0}, {4, 3, 0, 0}, {4, 0, 29, 0}, {4, 0, 0, 8}, {4, 0, 0, -1}, {-1, -1, -1, -1}};
+    } places[] = {{0, 0, 0, 0}, {4, 3, 0, 0},  {4, 0, 29, 0},
+                  {4, 0, 0, 8}, {4, 0, 0, -1}, {-1, -1, -1, -1}};
     struct hb_case c;
     hand_init(&c);
     two_extends(&c);

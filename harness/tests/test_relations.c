@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Every relation of the table fires on a backend that breaks it and nothing else, is silent on the right backend, and is
- * silent on the wrong one when its detector is off. Detectors that would notice earlier are off where the relation itself
- * is to be seen. */
+ * Every relation of the table fires on a backend that breaks it and nothing else, is silent on the
+ * right backend, and is silent on the wrong one when its detector is off. Detectors that would
+ * notice earlier are off where the relation itself is to be seen. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "harness/tests/hand_case.h"
 #include "harness/tests/mischief.h"
 
-/* --- cases ------------------------------------------------------------------------------------------------------ */
+/* --- cases ------------------------------------------------------------------------------------ */
 
 static void two_extends(struct hb_case *c) {
     struct hb_case_step *s = hand_forward(c, HB_MODE_EXTEND);
@@ -117,7 +117,8 @@ static void tracked_decode(struct hb_case *c) {
     hand_track(hand_row(s, 1, 1), 0, 0);
 }
 
-/* Slots of hand_init: requests 0 and 1 hold 1 and 2, the track slots are 3 and 4, 5 and 6 are free. */
+/* Slots of hand_init: requests 0 and 1 hold 1 and 2, the track slots are 3 and 4, 5 and 6 are free.
+ */
 enum { SLOT_ROW_0 = 1, SLOT_TRACK = 3, SLOT_FREE = 5, SLOT_BEYOND = 7 };
 
 static void map_row_1(struct hb_case *c, int64_t slot) {
@@ -195,7 +196,7 @@ static void mask_on_native_decode(struct hb_case *c) {
     hand_break(c, HB_FIELD_TRACK_MASK, 1, HB_BREAK_SET, 1);
 }
 
-/* --- table ------------------------------------------------------------------------------------------------------ */
+/* --- table ------------------------------------------------------------------------------------ */
 
 #define STATUS_IS(want, got) "predicted HB_ERR_" want, "got HB_ERR_" got
 
@@ -363,11 +364,12 @@ static void is_silent(int32_t number) {
     }
 }
 
-/* --- tests ------------------------------------------------------------------------------------------------------ */
+/* --- tests ------------------------------------------------------------------------------------ */
 
 #define RELATIONS(X)                                                                               \
-    X(1) X(3) X(4) X(5) X(7) X(8) X(10) X(11) X(12) X(13) X(14) X(17) X(19) X(22) X(23) X(26)      \
-    X(27) X(30) X(37) X(38) X(40) X(44)
+    X(1)                                                                                           \
+    X(3) X(4) X(5) X(7) X(8) X(10) X(11) X(12) X(13) X(14) X(17) X(19) X(22) X(23) X(26) X(27)     \
+        X(30) X(37) X(38) X(40) X(44)
 
 #define DEFINE(number)                                                                             \
     static void relation_##number##_fires(void **state) {                                          \
@@ -396,7 +398,8 @@ static void a_split_compares_conv_states_exactly(void **state) {
     assert_part(v.text, "conv state of layer 0");
 }
 
-/* A layer that a forward leaves out keeps what the slot held: NaN there would be no fault of the backend. */
+/* A layer that a forward leaves out keeps what the slot held: NaN there would be no fault of the
+ * backend. */
 static void a_layer_left_out_keeps_its_state(void **state) {
     (void)state;
     struct hb_case c;
@@ -423,7 +426,8 @@ static int transformed(struct hb_case *c, int32_t relation) {
     return two.calls > one.calls;
 }
 
-/* An attention layer that was left out has no KV entries; what lies in their place moves with the KV slots. */
+/* An attention layer that was left out has no KV entries; what lies in their place moves with the
+ * KV slots. */
 static void nothing_is_claimed_of_entries_never_written(void **state) {
     (void)state;
     static const int32_t numbers[] = {12, 22, 23};
@@ -473,7 +477,8 @@ static void nothing_is_claimed_where_calls_are_refused(void **state) {
     assert_true(transformed(&c, 8));
 }
 
-/* Two requests at one position of one stream, one of them restarted from a checkpoint, are told apart. */
+/* Two requests at one position of one stream, one of them restarted from a checkpoint, are told
+ * apart. */
 static void a_restarted_request_is_matched_with_itself(void **state) {
     (void)state;
     static const int32_t numbers[] = {12, 22, 23};
@@ -495,7 +500,8 @@ static void a_restarted_request_is_matched_with_itself(void **state) {
     }
 }
 
-#define TEST(number) cmocka_unit_test(relation_##number##_fires), cmocka_unit_test(relation_##number##_silent),
+#define TEST(number)                                                                               \
+    cmocka_unit_test(relation_##number##_fires), cmocka_unit_test(relation_##number##_silent),
 #define CASES RELATIONS(TEST)
 
 static void every_record_names_a_control_of_this_program(void **state) {
@@ -523,8 +529,7 @@ static void every_record_names_a_control_of_this_program(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASES
-        cmocka_unit_test(every_record_names_a_control_of_this_program),
+        CASES cmocka_unit_test(every_record_names_a_control_of_this_program),
         cmocka_unit_test(a_split_compares_conv_states_exactly),
         cmocka_unit_test(a_layer_left_out_keeps_its_state),
         cmocka_unit_test(nothing_is_claimed_of_entries_never_written),
