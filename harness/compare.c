@@ -25,11 +25,11 @@ static void part(struct hb_pair_result *result, const char *what, int32_t layer,
     result->at.got = b.value;
     result->at.bound = allowed;
     result->at.ulp = hb_ulp_distance(dtype, a.value, b.value);
-    snprintf(result->at.source, sizeof result->at.source, "B1 + B2");
-    snprintf(result->text, sizeof result->text,
-             "%s of layer %d position %lld element %lld: %.9g against %.9g, allowed %.3g, %llu ulp",
-             what, layer, (long long)pos, (long long)element, a.value, b.value, allowed,
-             (unsigned long long)result->at.ulp);
+    (void)snprintf(result->at.source, sizeof result->at.source, "B1 + B2");
+    (void)snprintf(result->text, sizeof result->text,
+                   "%s of layer %d position %lld element %lld: %.9g against %.9g, allowed %.3g, %llu ulp",
+                   what, layer, (long long)pos, (long long)element, a.value, b.value, allowed,
+                   (unsigned long long)result->at.ulp);
 }
 
 /* 1 if the element may stand. */

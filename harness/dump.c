@@ -79,7 +79,9 @@ int32_t hb_dump_write(const struct hb_dump *d, const char *dir, const struct hb_
 void hb_dump_free(struct hb_dump *d) {
     for (int32_t i = 0; i < d->n; i++) {
         free(d->tensor[i].name);
-        free((void *)(uintptr_t)d->tensor[i].data);
+        void *data; /* add() made it; the tensors of a reader are const */
+        memcpy(&data, &d->tensor[i].data, sizeof data);
+        free(data);
     }
     free(d->tensor);
     memset(d, 0, sizeof *d);

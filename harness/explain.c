@@ -39,18 +39,18 @@ static char *print_calls(const cJSON *calls) {
     if (!out) {
         return NULL;
     }
-    fputs("{\"calls\": [", out);
+    (void)fputs("{\"calls\": [", out);
     const cJSON *item;
     int first = 1;
     int failed = 0;
     cJSON_ArrayForEach(item, calls) {
         char *line = cJSON_PrintUnformatted(item);
         failed |= line == NULL;
-        fprintf(out, "%s\n    %s", first ? "" : ",", line ? line : "");
+        (void)fprintf(out, "%s\n    %s", first ? "" : ",", line ? line : "");
         cJSON_free(line);
         first = 0;
     }
-    fputs("]}", out);
+    (void)fputs("]}", out);
     if (fclose(out) != 0 || failed) {
         free(text);
         return NULL;
@@ -106,11 +106,11 @@ int32_t hb_explain_bound(const struct hb_case *c, int32_t step, int32_t layer, i
                             "the case has no output at step %d, layer %d, token %lld, channel %lld",
                             step, layer, (long long)token, (long long)channel);
     }
-    snprintf(out, cap,
-             "step %d layer %d token %lld channel %lld: value %.17g, bound %.6g (%.3g of the value), "
-             "magnitude %.6g, tier 1 of the %s form",
-             step, layer, (long long)token, (long long)channel, w.value, w.bound,
-             w.value != 0 ? w.bound / fabs(w.value) : INFINITY, w.mag,
-             c->config.kernel_form ? "fast" : "v0");
+    (void)snprintf(out, cap,
+                   "step %d layer %d token %lld channel %lld: value %.17g, bound %.6g (%.3g of the value), "
+                   "magnitude %.6g, tier 1 of the %s form",
+                   step, layer, (long long)token, (long long)channel, w.value, w.bound,
+                   w.value != 0 ? w.bound / fabs(w.value) : INFINITY, w.mag,
+                   c->config.kernel_form ? "fast" : "v0");
     return HB_OK;
 }

@@ -353,7 +353,7 @@ static void fail(struct hb_verdict *v, int32_t number, const char *what, int32_t
     v->at.got = b;
     v->at.want = a;
     v->at.bound = bound;
-    snprintf(v->at.source, sizeof v->at.source, "relation %d", number);
+    (void)snprintf(v->at.source, sizeof v->at.source, "relation %d", number);
     hb_verdict_set(v, HB_VERDICT_RELATION, relation_name(number), what, 0, 0,
                    "relation %d: %s of layer %d position %lld element %lld is %.9g, the transformed "
                    "run gives %.9g, allowed %.3g",
@@ -450,8 +450,8 @@ void hb_run_relation(const struct hb_adapter *backend, const struct hb_case *c,
         (void)hb_run_once(backend, other, o, &twist, &capture, v, stats);
         if (v->kind != HB_VERDICT_PASS) {
             size_t n = strlen(v->text);
-            snprintf(v->text + n, sizeof v->text - n, " [second run of relation %d, %s]", t->number,
-                     relation_name(t->number));
+            (void)snprintf(v->text + n, sizeof v->text - n, " [second run of relation %d, %s]", t->number,
+                           relation_name(t->number));
         }
         int32_t layer = t->only_layer ? c->config.relation_arg % c->config.n_layers : -1;
         if (v->kind == HB_VERDICT_PASS && !twist.nan_inputs &&

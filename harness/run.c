@@ -120,7 +120,7 @@ int hb_run_judge(struct hb_run *r, const char *call, const char *place, const st
     }
     if (!same_result(r, want, got_status, got) && !(r->o->check_off & HB_OFF_STATUS)) {
         char where[64];
-        snprintf(where, sizeof where, "%s %s want-rule-%d", call, place, want->rule);
+        (void)snprintf(where, sizeof where, "%s %s want-rule-%d", call, place, want->rule);
         const char *check = got_status != want->status ? "status" : "status.text";
         r->v->at.step = r->step;
         hb_verdict_set(r->v,

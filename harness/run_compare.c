@@ -82,9 +82,9 @@ static void report_bytes(struct hb_run *r, int32_t i, size_t at, int32_t kind, c
     r->v->at.want = want;
     r->v->at.bound = 0;
     r->v->at.ulp = hb_ulp_distance(region->dtype, got, want);
-    snprintf(r->v->at.source, sizeof r->v->at.source, "exact bytes of %.24s", region->name);
+    (void)snprintf(r->v->at.source, sizeof r->v->at.source, "exact bytes of %.24s", region->name);
     char where[64];
-    snprintf(where, sizeof where, "%.28s %.24s", place, region->name);
+    (void)snprintf(where, sizeof where, "%.28s %.24s", place, region->name);
     hb_verdict_set(r->v, kind, check, where, 0, 0,
                    "step %d: %s of layer %d changed at slot %lld element %lld (byte %zu): got %.9g, "
                    "want %.9g, exact",

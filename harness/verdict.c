@@ -37,17 +37,17 @@ void hb_verdict_set(struct hb_verdict *v, int32_t kind, const char *check, const
     v->kind = kind;
     v->want_status = want;
     v->got_status = got;
-    snprintf(v->check, sizeof v->check, "%s", check);
-    snprintf(v->place, sizeof v->place, "%s", place);
+    (void)snprintf(v->check, sizeof v->check, "%s", check);
+    (void)snprintf(v->place, sizeof v->place, "%s", place);
     va_list args;
     va_start(args, format);
-    vsnprintf(v->text, sizeof v->text, format, args);
+    (void)vsnprintf(v->text, sizeof v->text, format, args);
     va_end(args);
     char key[160];
     int n = snprintf(key, sizeof key, "%d|%s|%s|%d|%d", (int)kind, v->check, v->place, (int)want,
                      (int)got);
-    snprintf(v->fingerprint, sizeof v->fingerprint, "%016llx",
-             (unsigned long long)XXH64(key, n > 0 ? (size_t)n : 0, 0));
+    (void)snprintf(v->fingerprint, sizeof v->fingerprint, "%016llx",
+                   (unsigned long long)XXH64(key, n > 0 ? (size_t)n : 0, 0));
 }
 
 void hb_verdict_line(const struct hb_verdict *v, const struct hb_case *c, const char *file,
@@ -56,10 +56,10 @@ void hb_verdict_line(const struct hb_verdict *v, const struct hb_case *c, const 
     int32_t target = c->config.target;
     const char *target_name = target >= 0 && target < HB_N_TARGETS ? targets[target] : "unknown";
     if (v->kind == HB_VERDICT_PASS) {
-        snprintf(out, cap, "pass %s", target_name);
+        (void)snprintf(out, cap, "pass %s", target_name);
         return;
     }
-    snprintf(out, cap, "%s %s %s %s %s: %s | repro: hbfuzz repro %s --backend %s",
-             hb_verdict_name(v->kind), target_name, v->check, v->fingerprint, v->place, v->text,
-             file ? file : "-", backend ? backend : "emu");
+    (void)snprintf(out, cap, "%s %s %s %s %s: %s | repro: hbfuzz repro %s --backend %s",
+                   hb_verdict_name(v->kind), target_name, v->check, v->fingerprint, v->place, v->text,
+                   file ? file : "-", backend ? backend : "emu");
 }

@@ -8,6 +8,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <string.h>
 
 #include "backend/config.h"
 #include "backend/memory.h"
@@ -68,7 +69,7 @@ static const struct fault faults[] = {
 enum { N_FAULTS = sizeof(faults) / sizeof(faults[0]) };
 
 static void apply(struct hb_config *c, const struct fault *x) {
-    *(int32_t *)(void *)((char *)c + x->offset) = x->set;
+    memcpy((char *)c + x->offset, &x->set, sizeof x->set);
 }
 
 static void config_each_rule_fires(void **state) {

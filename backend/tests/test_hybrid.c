@@ -84,14 +84,15 @@ static void hybrid_other_slots_keep_their_bytes(void **state) {
     struct hb_region info;
     int32_t i = 0;
     region_at("temporal", 0, &i, &info);
-    float pool_before[(SLOTS + 1) * H * P * N], pool_after[(SLOTS + 1) * H * P * N];
+    enum { STATE_BYTES = sizeof(float) * H * P * N };
+    uint8_t pool_before[(SLOTS + 1) * STATE_BYTES], pool_after[(SLOTS + 1) * STATE_BYTES];
     (void)forward(HB_MODE_EXTEND, 1, (const struct row[]){{3, 9, 0, 0}}, 0, 0);
     assert_int_equal(w.a->region_read(w.h, i, 0, pool_before, sizeof(pool_before), &w.err), HB_OK);
     (void)forward(HB_MODE_EXTEND, 1, (const struct row[]){{1, 9, 0, 0}}, 2, 2);
     assert_int_equal(w.a->region_read(w.h, i, 0, pool_after, sizeof(pool_after), &w.err), HB_OK);
     for (int32_t s = 0; s <= SLOTS; s++) {
-        const int same = memcmp(pool_before + s * H * P * N, pool_after + s * H * P * N,
-                                sizeof(float) * H * P * N) == 0;
+        const int same = memcmp(pool_before + (size_t)s * STATE_BYTES,
+                                pool_after + (size_t)s * STATE_BYTES, STATE_BYTES) == 0;
         assert_int_equal(same, s != w.slot[1]);
     }
     close_world();

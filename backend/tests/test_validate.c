@@ -353,32 +353,37 @@ static void validate_extend_family_is_one(void **state) {
     }
 }
 
+/* An address that faults when it is read. */
+static const void *wild(void) {
+    return (const void *)(uintptr_t)8; // NOLINT(performance-no-int-to-ptr): the number is the point
+}
+
 static void validate_idle_reads_no_array(void **state) {
     (void)state;
     struct hb_error err;
     make_base(I);
     f.batch.n_extend = -5;
-    f.batch.req_pool_indices = (struct hb_i32s){(const int32_t *)(uintptr_t)8, 77};
+    f.batch.req_pool_indices = (struct hb_i32s){wild(), 77};
     f.batch.seq_lens = f.batch.req_pool_indices;
     f.batch.out_cache_loc = f.batch.req_pool_indices;
     f.batch.req_to_token = f.batch.req_pool_indices;
-    f.batch.mamba_track_mask = (struct hb_u8s){(const uint8_t *)(uintptr_t)8, 77};
+    f.batch.mamba_track_mask = (struct hb_u8s){wild(), 77};
     assert_int_equal(validate(&err), HB_OK);
 }
 
 static void validate_decode_ignores_extend_fields(void **state) {
     (void)state;
     struct hb_error err;
-    const struct hb_i32s wild = {(const int32_t *)(uintptr_t)8, 77};
+    const struct hb_i32s unread = {wild(), 77};
     make_base(D);
     f.batch.n_extend = 99;
     f.batch.has_extend_num_tokens = 1;
     f.batch.extend_num_tokens = INT64_MIN;
-    f.batch.extend_seq_lens = wild;
-    f.batch.extend_seq_lens_cpu = wild;
-    f.batch.extend_prefix_lens = wild;
-    f.batch.extend_start_loc = wild;
-    f.batch.mamba_track_seqlens = (struct hb_i64s){(const int64_t *)(uintptr_t)8, 77};
+    f.batch.extend_seq_lens = unread;
+    f.batch.extend_seq_lens_cpu = unread;
+    f.batch.extend_prefix_lens = unread;
+    f.batch.extend_start_loc = unread;
+    f.batch.mamba_track_seqlens = (struct hb_i64s){wild(), 77};
     assert_int_equal(validate(&err), HB_OK);
 }
 

@@ -40,7 +40,7 @@ static inline void sim_conv(struct sim *s, int32_t from, int32_t n) {
     const struct model *m = s->m;
     const int32_t width = m->config.conv_width;
     for (int32_t c = 0; c < m->dim; c++) {
-        float x[MAX_LEN + 3];
+        float x[MAX_LEN + 3] = {0};
         for (int32_t j = 0; j < m->window; j++) {
             x[j] = s->conv[c * m->window + j];
         }
@@ -126,7 +126,7 @@ static inline void sim_chunk_outputs(struct sim *s, int32_t t0, int32_t len, int
     const float d = s->m->params.d ? s->m->d[head] : 0.0F;
     for (int32_t i = 0; i < len; i++) {
         const struct sim_token ki = sim_token(s, t0 + i, head);
-        float w[SIM_MAX_CHUNK];
+        float w[SIM_MAX_CHUNK] = {0};
         for (int32_t j = 0; j <= i; j++) {
             const struct sim_token kj = sim_token(s, t0 + j, head);
             w[j] =
@@ -164,7 +164,7 @@ static inline void sim_chunk_state(struct sim *s, int32_t t0, int32_t len, int32
 /* Cumulative sums of len terms in place: in sequence, as a scan of doubling steps, or each from its
  * last term back. */
 static inline void sim_cumsum(int32_t kind, int32_t len, float *sum) {
-    float next[SIM_MAX_CHUNK];
+    float next[SIM_MAX_CHUNK] = {0};
     if (kind == HB_CS_SEQUENTIAL) {
         for (int32_t i = 1; i < len; i++) {
             sum[i] += sum[i - 1];
@@ -187,7 +187,7 @@ static inline void sim_chunks(struct sim *s, int32_t n, int32_t head) {
     const int32_t q = s->m->config.chunk_size;
     for (int32_t t0 = 0; t0 < n; t0 += q) {
         const int32_t len = n - t0 < q ? n - t0 : q;
-        float sum[SIM_MAX_CHUNK];
+        float sum[SIM_MAX_CHUNK] = {0};
         for (int32_t i = 0; i < len; i++) {
             sum[i] = s->step[(t0 + i) * s->m->config.n_heads + head] * s->m->a[head];
         }
@@ -210,7 +210,7 @@ static inline void sim_gate_norm(struct sim *s, int32_t from, int32_t t) {
     const struct model *m = s->m;
     const int32_t g = m->config.gate_norm;
     const float *z = m->z + (from + t) * m->inner;
-    float v[MAX_INNER];
+    float v[MAX_INNER] = {0};
     for (int32_t i = 0; i < m->inner; i++) {
         const float y = sim_act(s, s->y[t * m->inner + i]);
         v[i] = g == HB_GATE_NORM_AFTER || g == HB_GATE_ONLY ? y * sim_silu(z[i]) : y;

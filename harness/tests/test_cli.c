@@ -515,7 +515,6 @@ static void a_planted_defect_is_found_and_reproduced(void **state) {
     assert_int_equal(run(line), 1);
     assert_non_null(strstr(out_text, "same verdict in 3 of 3 runs"));
     assert_non_null(strstr(out_text, "  check        "));
-    (void)snprintf(line, sizeof line, "%s", out_text);
     assert_int_equal(run("run @/planted --defect 9"), 1);
 }
 #endif
