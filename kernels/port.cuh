@@ -102,18 +102,20 @@ HB_INLINE void hb_warp_sum(float *values, int32_t count) {
 
 #define HB_K(name) HB_PASTE(name, _emu)
 #define HB_SIZE(cuda, emu) (emu)
-#define HB_INLINE static inline
+/* as on the GPU: helpers inlined and arguments by value, so that arguments live in registers and only
+ * the kernel's own memory accesses are instrumented */
+#define HB_INLINE static inline __attribute__((always_inline))
 #define threadIdx hb_emu_thread_idx
 #define blockIdx hb_emu_block_idx
 #define blockDim hb_emu_block_dim
 #define gridDim hb_emu_grid_dim
 enum { HB_NO_SYNC = HB_EMU_NO_SYNC, HB_SYNC = HB_EMU_SYNC };
 #define HB_KERNEL(name, type, args)                                                                \
-    static void name(const type &args);                                                            \
+    HB_INLINE void name(const type args);                                                          \
     static void name##_entry(const void *hb_args) {                                                \
         name(*(const type *)hb_args);                                                              \
     }                                                                                              \
-    static void name(const type &args)
+    HB_INLINE void name(const type args)
 #define HB_GRID(x, y, z)                                                                           \
     hb_emu_dim {                                                                                   \
         (uint32_t)(x), (uint32_t)(y), (uint32_t)(z)                                                \
