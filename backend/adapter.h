@@ -37,6 +37,8 @@ struct hb_layer_io {
 
 /* One block of persistent bytes, dense row-major. Names and shapes every backend with regions uses:
  * "conv" [NS+1, dim, W] act dtype and "temporal" [NS+1, H, P, N] state dtype, per Mamba2 layer (oldest conv input first);
+ * "intermediate_conv" [SR, D, dim, W] act dtype and "intermediate_ssm" [SR, D, H*P, N] state dtype, per Mamba2 layer, where
+ * config spec_rows SR > 0, D = max_draft: window and state after each node along its path, by batch row;
  * "kv_k", "kv_v" [n_kv, HKV, D] act dtype, per attention layer; "req_to_slot" [req_pool_size] int32 (layer -1);
  * "slot_kind" [NS+1] int32 (layer -1); further tables and cursors under names of the backend's own. */
 struct hb_region {
@@ -83,6 +85,8 @@ struct hb_adapter {
     int32_t (*region_read)(void *handle, int32_t i, uint64_t offset, void *dst, uint64_t bytes, struct hb_error *err);
     int32_t (*region_write)(void *handle, int32_t i, uint64_t offset, const void *src, uint64_t bytes,
                             struct hb_error *err);
+    /* after a verify forward (begin with TARGET_VERIFY, layers, finish) and before the next begin; may be repeated */
+    int32_t (*commit)(void *handle, const struct hb_commit *commit, struct hb_error *err);
     /* kernels launched since create; 0 where unknown */
     uint64_t (*launches)(void *handle);
 };

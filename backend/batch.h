@@ -66,6 +66,21 @@ struct hb_batch {
     struct hb_i32s req_to_token;        /* [req_to_token_rows, req_to_token_cols], len = rows * cols */
     int32_t req_to_token_rows;
     int32_t req_to_token_cols;
+    /* TARGET_VERIFY (speculative.md section 1): row i has draft nodes, node 0 the root, flattened row-major. seq_lens[i] is the
+     * number of tokens before the verify. Uniform: D nodes each, T = B * D. Ragged: v_i = layout[i+1] - layout[i] nodes. */
+    int32_t draft_token_num;             /* D */
+    struct hb_i32s retrieve_next_token;   /* [B, D] first child of each node, -1 none; absent: chain */
+    struct hb_i32s retrieve_next_sibling; /* [B, D] next child of the node's parent, -1 none; absent: chain */
+    struct hb_i32s ragged_verify_layout;  /* [B + 1] prefix sums of the node counts; absent: uniform */
+};
+
+/* Commit after a verify (speculative.md section 5). Row r of the verify batch. */
+struct hb_commit {
+    uint32_t struct_size;
+    int32_t n_rows;               /* r, at most the verify batch's B */
+    struct hb_i32s step;          /* [r] node whose state becomes the row's state; negative: row untouched */
+    struct hb_i64s track_indices; /* [r] or absent: checkpoint slots */
+    struct hb_i32s track_steps;   /* [r], needed with track_indices: node to checkpoint, negative: none */
 };
 
 #endif

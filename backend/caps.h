@@ -54,6 +54,8 @@ struct hb_config {
     int32_t n_kv;          /* token slots of the KV cache, slot 0 reserved */
     int32_t max_batch;     /* most rows of a batch */
     int32_t max_tokens;    /* most tokens of a batch */
+    int32_t spec_rows;     /* rows of the intermediate caches, 0: no speculation */
+    int32_t max_draft;     /* nodes per row of the intermediate caches (capacity of D); 0 iff spec_rows is 0 */
     int32_t kernel_form;   /* enum hb_kernel_form; backends without the choice ignore it */
     /* execution order of an emulated device; others ignore it */
     int32_t thread_order, block_order; /* enum hb_order */
@@ -100,6 +102,7 @@ struct hb_caps {
     int32_t deterministic, batch_invariant;
     int32_t exact_guards; /* buffers of exact size, guarded by a sanitizer or by the device layer */
     int32_t has_defects;
+    int32_t tree_verify, ragged_verify; /* TARGET_VERIFY with links, with a ragged layout */
     struct hb_profile profile[HB_N_FORMS][HB_N_PATHS][HB_N_FLOAT_DTYPES]; /* by activation type */
 };
 

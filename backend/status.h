@@ -54,6 +54,7 @@ enum hb_status {
     X(11, MODE_UNSUPPORTED, ERR_UNSUPPORTED, "forward_mode", "forward mode {mode} is not supported by this backend")                        \
     X(12, NO_METADATA, ERR_STATE, "layer_id", "no forward metadata: begin has not succeeded since the last finish")                         \
     X(13, LAYER_TWICE, ERR_STATE, "layer_id", "layer {v} has already run in this forward")                                                  \
+    X(14, NO_VERIFY, ERR_STATE, "commit", "no finished verify to commit: it was not run, or a begin came after it")                          \
     X(20, REQ_NULL, ERR_NULL, "req_pool_indices", "req_pool_indices is null, batch_size is {l}")                                            \
     X(21, SEQ_LENS_NULL, ERR_NULL, "seq_lens", "seq_lens is null, batch_size is {l}")                                                       \
     X(22, EXTEND_LENS_NULL, ERR_NULL, "extend_seq_lens", "extend_seq_lens is null, n_extend is {l}")                                        \
@@ -64,6 +65,10 @@ enum hb_status {
     X(27, CACHE_LOC_NULL, ERR_NULL, "out_cache_loc", "out_cache_loc is null, n_tokens is {l} and the model has attention layers")           \
     X(28, REQ_TO_TOKEN_NULL, ERR_NULL, "req_to_token", "req_to_token is null, batch_size is {l} and the model has attention layers")        \
     X(29, IO_NULL, ERR_NULL, "io", "layer buffer {r} is null")                                                                              \
+    X(30, LINKS_NULL, ERR_NULL, "retrieve_next_token", "only one of retrieve_next_token and retrieve_next_sibling is given")                  \
+    X(31, COMMIT_NULL, ERR_NULL, "commit", "commit is null")                                                                                \
+    X(32, COMMIT_STEP_NULL, ERR_NULL, "step", "commit has no steps, n_rows is {l}")                                                         \
+    X(33, COMMIT_TRACK_STEPS_NULL, ERR_NULL, "track_steps", "commit has track_indices but no track_steps")                                  \
     X(40, BATCH_NEGATIVE, ERR_SHAPE, "batch_size", "batch_size {v} is negative")                                                            \
     X(41, TOKENS_NEGATIVE, ERR_SHAPE, "n_tokens", "n_tokens {v} is negative")                                                               \
     X(42, N_EXTEND_ROWS, ERR_SHAPE, "n_extend", "n_extend {v} does not fit {l} real rows in this mode")                                     \
@@ -84,8 +89,17 @@ enum hb_status {
     X(57, REQ_TO_TOKEN_ROWS, ERR_SHAPE, "req_to_token", "req_to_token has {v} rows, the request pool has {l}")                              \
     X(58, REQ_TO_TOKEN_COLS, ERR_SHAPE, "req_to_token", "req_to_token has {v} columns, max_context is {l}")                                 \
     X(59, IO_BYTES, ERR_SHAPE, "io", "layer buffer {r} has {v} bytes, {l} are needed")                                                      \
+    X(60, VERIFY_TOKENS, ERR_SHAPE, "n_tokens", "n_tokens {v} is not batch_size times draft_token_num, {l}")                                 \
+    X(61, LINKS_LENGTH, ERR_SHAPE, "retrieve_next_token", "the links of array {r} have {v} entries, batch_size times draft_token_num is {l}") \
+    X(62, RAGGED_LENGTH, ERR_SHAPE, "ragged_verify_layout", "ragged_verify_layout has {v} entries, batch_size + 1 is {l}")                   \
+    X(63, RAGGED_ORDER, ERR_SHAPE, "ragged_verify_layout", "ragged_verify_layout[{r}] is {v} after {l}")                                    \
+    X(64, RAGGED_TOTAL, ERR_SHAPE, "ragged_verify_layout", "ragged_verify_layout ends with {v}, n_tokens is {l}")                           \
+    X(65, COMMIT_ROWS, ERR_SHAPE, "n_rows", "commit has {v} rows, the verify had {l}")                                                      \
+    X(66, COMMIT_LENGTH, ERR_SHAPE, "step", "array {r} of the commit has {v} entries, n_rows is {l}")                                       \
     X(70, BATCH_CAPACITY, ERR_CAPACITY, "batch_size", "batch_size {v} is larger than the limit {l}")                                        \
     X(71, TOKENS_CAPACITY, ERR_CAPACITY, "n_tokens", "n_tokens {v} is larger than the limit {l}")                                           \
+    X(72, DRAFT_CAPACITY, ERR_CAPACITY, "draft_token_num", "draft_token_num {v} is larger than the limit {l}")                               \
+    X(73, SPEC_ROWS_CAPACITY, ERR_CAPACITY, "batch_size", "batch_size {v} is larger than the {l} rows of the intermediate caches")          \
     X(80, ORIGINAL_RANGE, ERR_RANGE, "original_batch_size", "original_batch_size {v} is outside 0..{l}")                                    \
     X(81, REQ_RANGE, ERR_RANGE, "req_pool_indices", "req_pool_indices[{r}] is {v}, valid are 0..{l}")                                       \
     X(82, REQ_PADDING, ERR_RANGE, "req_pool_indices", "req_pool_indices[{r}] is {v}, a padding row must hold {l}")                          \
@@ -104,14 +118,27 @@ enum hb_status {
     X(95, REQ_TO_TOKEN_NEW, ERR_RANGE, "req_to_token", "req_to_token of a new token of row {r} is {v}, out_cache_loc says {l}")             \
     X(96, REQ_TO_TOKEN_PREFIX, ERR_RANGE, "req_to_token", "req_to_token of a prefix token of row {r} is {v}, valid are 1..{l}")             \
     X(97, LAYER_RANGE, ERR_RANGE, "layer_id", "layer_id {v} is outside 0..{l}")                                                             \
+    X(98, DRAFT_RANGE, ERR_RANGE, "draft_token_num", "draft_token_num {v} is less than {l}")                                                 \
+    X(99, RAGGED_ROW, ERR_RANGE, "ragged_verify_layout", "row {r} has {v} draft nodes, valid are 1..{l}")                                   \
+    X(100, LINK_RANGE, ERR_RANGE, "retrieve_next_token", "a link of row {r} is {v}, valid are -1 and 1..{l}")                               \
+    X(101, LINK_ORDER, ERR_RANGE, "retrieve_next_token", "a link of row {r} leads from node {l} back to node {v}")                          \
+    X(102, LINK_TREE, ERR_RANGE, "retrieve_next_token", "node {v} of row {r} is reached {l} times")                                         \
+    X(103, TRACK_MASK_VERIFY, ERR_RANGE, "mamba_track_mask", "mamba_track_mask[{r}] is set in a verify")                                    \
+    X(104, COMMIT_STEP_RANGE, ERR_RANGE, "step", "step[{r}] is {v}, the row has nodes up to {l}")                                           \
+    X(105, COMMIT_TRACK_SLOT, ERR_RANGE, "track_indices", "track_indices[{r}] is {v}, valid are 1..{l}")                                    \
+    X(106, COMMIT_TRACK_STEP, ERR_RANGE, "track_steps", "track_steps[{r}] is {v}, the row has nodes up to {l}")                             \
     X(110, SLOT_FREED, ERR_FREED, "req_pool_indices", "row {r} is mapped to state slot {v}, which is free")                                 \
     X(111, TRACK_SLOT_FREED, ERR_FREED, "mamba_track_indices", "mamba_track_indices[{r}] is slot {v}, which is free")                       \
+    X(112, COMMIT_SLOT_FREED, ERR_FREED, "slot", "row {r} of the commit has slot {v}, which is free")                                        \
+    X(113, COMMIT_TRACK_FREED, ERR_FREED, "track_indices", "track_indices[{r}] is slot {v}, which is free")                                 \
     X(120, SLOT_DUPLICATE, ERR_DUPLICATE, "req_pool_indices", "row {r} shares state slot {v} with row {l}")                                 \
     X(121, TRACK_DUPLICATE, ERR_DUPLICATE, "mamba_track_indices", "mamba_track_indices[{r}] shares slot {v} with row {l}")                  \
     X(122, CACHE_LOC_DUPLICATE, ERR_DUPLICATE, "out_cache_loc", "out_cache_loc[{r}] is {v}, as token {l}")                                  \
+    X(123, COMMIT_TRACK_DUPLICATE, ERR_DUPLICATE, "track_indices", "track_indices[{r}] shares slot {v} with row {l}")                        \
     X(130, SLOT_NOT_LIVE, ERR_ALIAS, "req_pool_indices", "row {r} is mapped to slot {v}, which holds a checkpoint")                         \
     X(131, TRACK_ALIAS_ROW, ERR_ALIAS, "mamba_track_indices", "mamba_track_indices[{r}] is slot {v}, the live slot of row {l}")             \
     X(132, TRACK_ALIAS_SLOT, ERR_ALIAS, "mamba_track_indices", "mamba_track_indices[{r}] is slot {v}, which is not a track slot")           \
+    X(133, COMMIT_TRACK_ALIAS, ERR_ALIAS, "track_indices", "track_indices[{r}] is slot {v}, which is not a track slot")                      \
     X(150, TAKE_NEGATIVE, ERR_SHAPE, "n", "cannot take {v} slots")                                                                          \
     X(151, TAKE_EXHAUSTED, ERR_CAPACITY, "n", "cannot take {v} slots, {l} are free")                                                        \
     X(152, TAKE_KIND, ERR_RANGE, "kind", "slot kind {v} cannot be taken")                                                                   \
@@ -132,7 +159,8 @@ enum hb_status {
     X(208, CFG_VARIANT, ERR_UNSUPPORTED, "variant", "variant field {r} has the unknown value {v}")                                          \
     X(209, CFG_DTYPE, ERR_UNSUPPORTED, "dtype", "data type {v} is not supported")                                                           \
     X(210, CFG_DT_LIMIT, ERR_SHAPE, "dt_limit", "the lower dt limit is above the upper one")                                             \
-    X(211, CFG_STATE_SIZE, ERR_UNSUPPORTED, "state_size", "state_size {v} is not supported, the most is {l}")
+    X(211, CFG_STATE_SIZE, ERR_UNSUPPORTED, "state_size", "state_size {v} is not supported, the most is {l}")            \
+    X(212, CFG_SPEC, ERR_SHAPE, "spec_rows", "spec_rows {v} and max_draft {l} must both be positive or both be 0")
 
 enum hb_rule {
     HB_RULE_NONE = 0,

@@ -68,6 +68,22 @@ struct hb_k_ssm {
     const int32_t *dst;
 };
 
+/* Draft verification (speculative.md section 1). Row r's nodes are its tokens, node t at qsl[r] + t, at most max_draft of
+ * them; parent[r * max_draft + t] is the parent node of node t (entry 0 unused); null: chain. The pools are read only:
+ * the state after each node goes to the intermediate caches, indexed by row. */
+struct hb_k_conv_verify {
+    struct hb_k_conv conv; /* pool: read only */
+    int32_t max_draft;
+    const int32_t *parent; /* device [n_rows, max_draft] or null */
+    void *windows;         /* act [SR, max_draft, dim, W]: window after node t along its path */
+};
+struct hb_k_ssm_verify {
+    struct hb_k_ssm ssm; /* pool: read only; after and dst unused */
+    int32_t max_draft;
+    const int32_t *parent; /* as above. Chain: S stays fp32 over the nodes; tree: the parent's stored entry is read back */
+    void *states;          /* st [SR, max_draft, H, P, N]: S after node t along its path */
+};
+
 /* Gated RMS norm over tokens 0 .. n_tokens-1, group statistics over norm_group channels (ops-mamba2.md 2.2). */
 struct hb_k_norm {
     int32_t n_tokens, d_inner, norm_group, gate_norm, act_dtype, defect;
@@ -85,6 +101,7 @@ struct hb_k_slots {
     const int32_t *src; /* device [n_pairs]; null: zero-fill dst */
     const int32_t *dst; /* device [n_pairs] */
     void *pool;
+    const void *src_pool; /* where src counts entries of slot_bytes; null: pool itself */
 };
 
 struct hb_k_kv_write {
@@ -107,6 +124,10 @@ struct hb_k_attention {
     const void *q;                   /* act [T, HQ, D] */
     const void *k_buf, *v_buf;       /* act [n_kv, HKV, D] */
     void *out;                       /* act [T, HQ, D] */
+    /* verify of trees: the last tokens of each row are draft nodes (as many as the row has tokens); node t attends the
+     * positions before them, its ancestors and itself. Null: causal */
+    const int32_t *parent; /* device [n_rows, max_draft] */
+    int32_t max_draft;
 };
 
 struct hb_kernels {
@@ -133,6 +154,8 @@ struct hb_kernels {
     int32_t (*conv_track)(const struct hb_k_conv_track *args);
     int32_t (*ssd_prefill)(const struct hb_k_ssm *args);
     int32_t (*ssm_update)(const struct hb_k_ssm *args); /* every row is one token */
+    int32_t (*conv_verify)(const struct hb_k_conv_verify *args);
+    int32_t (*ssm_verify)(const struct hb_k_ssm_verify *args);
     int32_t (*gated_norm)(const struct hb_k_norm *args);
     int32_t (*slots)(const struct hb_k_slots *args);
     int32_t (*kv_write)(const struct hb_k_kv_write *args);
