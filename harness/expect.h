@@ -38,6 +38,17 @@ void hb_expect_finish(const struct hb_forward_phase *phase, struct hb_error *e);
 void hb_expect_entry(const struct hb_config *config, const struct hb_forward_phase *phase, int32_t has_handle,
                      int32_t target, int32_t direction, int32_t layer_id, const struct hb_layer_io *io,
                      struct hb_error *e);
+/* After an OK begin with DRAFT_EXTEND_V2 there is no metadata (speculative.md section 6): the caller clears has_metadata. */
+/* The finished verify that a commit stands on; has_verify 0: none, the rest is not looked at. An OK begin ends it. */
+struct hb_verify_phase {
+    int32_t has_verify, batch_size, real_rows; /* B, R */
+    const int32_t *slots;                      /* [R] state slots at the verify */
+    const int32_t *nodes;                      /* [R] node counts */
+};
+/* commit may be null. Rows from R on are ignored whatever they hold. A row is tracked when track_indices is given and its
+ * track step is not negative. */
+void hb_expect_commit(const struct hb_config *config, const struct hb_verify_phase *verify,
+                      const struct hb_slot_model *slots, const struct hb_commit *commit, struct hb_error *e);
 void hb_expect_take(const struct hb_slot_model *slots, int32_t n, int32_t kind, struct hb_error *e);
 void hb_expect_free(const struct hb_slot_model *slots, int32_t n, const int32_t *ids, struct hb_error *e);
 void hb_expect_copy(const struct hb_slot_model *slots, int32_t src, int32_t dst, struct hb_error *e);
