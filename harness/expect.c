@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Predicted status of every call except begin: construction, layers, entries, slot operations
- * (contracts.md section 3, forward-batch.md sections 2 and 4.1, state-pool.md section 2). Rules are
- * tried in ascending number, then rows ascending. */
+ * Predicted status of every call except begin and commit: construction, layers, entries, slot
+ * operations (contracts.md section 3, forward-batch.md sections 2 and 4.1, state-pool.md section
+ * 2). Rules are tried in ascending number, then rows ascending. */
 #include "harness/expect.h"
 
 #include <stddef.h>
@@ -51,21 +51,27 @@ static int is_known(int32_t value, int32_t n_values, uint32_t declared) {
     return value >= 0 && value < n_values && ((declared >> value) & 1U) != 0;
 }
 
-/* Elements of one layer's pools, which indices of 32 bits must reach: rows 17 (conv), 18 (temporal), 19 (KV) of CFG_DIM.
- * Products of three int32 sizes fit in 128 bits; values beyond int64 are reported as INT64_MAX. */
+/* Elements of one layer's pools, which indices of 32 bits must reach: rows 17 (conv), 18
+ * (temporal), 19 (KV), 20 and 21 (intermediate conv and temporal) of CFG_DIM. The rows times
+ * elements per row are below 2^62 * 2^64; values beyond int64 are reported as INT64_MAX. Negative
+ * sizes of the intermediate caches are CFG_SPEC's. */
 static int32_t check_pools(const struct hb_config *c, struct hb_error *e) {
     __int128 slots = (__int128)c->n_slots + 1;
     __int128 d_inner = (__int128)c->n_heads * c->head_dim;
     __int128 dim = d_inner + (__int128)2 * c->n_groups * c->state_size;
     int32_t window = c->conv_width - 1;
+    __int128 steps =
+        c->spec_rows > 0 && c->max_draft > 0 ? (__int128)c->spec_rows * c->max_draft : 0;
     const struct {
         __int128 rows, per_row;
         int32_t width;
     } pools[] = {{slots, dim, window},
                  {slots, d_inner, c->state_size},
-                 {c->n_kv, (__int128)c->n_kv_heads * c->attn_dim, 1}};
-    for (int32_t i = 0; i < 3; i++) {
-        __int128 n = pools[i].rows * pools[i].per_row; /* below 2^31 * 2^64 */
+                 {c->n_kv, (__int128)c->n_kv_heads * c->attn_dim, 1},
+                 {steps, dim, window},
+                 {steps, d_inner, c->state_size}};
+    for (int32_t i = 0; i < (int32_t)(sizeof pools / sizeof pools[0]); i++) {
+        __int128 n = pools[i].rows * pools[i].per_row;
         n = n > INT64_MAX ? INT64_MAX : n * pools[i].width;
         n = n > INT64_MAX ? INT64_MAX : n;
         if (n > INT32_MAX) {
@@ -156,6 +162,12 @@ void hb_expect_create(const struct hb_config *config, const struct hb_caps *caps
     }
     if (config->state_size > HB_MAX_STATE_SIZE) {
         (void)hb_fail(e, HB_RULE_CFG_STATE_SIZE, ROW_NONE, config->state_size, HB_MAX_STATE_SIZE);
+        return;
+    }
+    int32_t rows = config->spec_rows;
+    int32_t draft = config->max_draft;
+    if (rows < 0 || draft < 0 || (rows == 0) != (draft == 0)) {
+        (void)hb_fail(e, HB_RULE_CFG_SPEC, ROW_NONE, rows, draft);
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Private to the prediction of begin: the batch as its checks see it, and the checks of single
- * rows. */
+ * rows and of a verify. */
 #ifndef HB_HARNESS_EXPECT_INTERNAL_H
 #define HB_HARNESS_EXPECT_INTERNAL_H
 
@@ -20,21 +20,31 @@ enum hb_expect_array_id {
     ARRAY_TRACK_LEN,
     ARRAY_LOC,
     ARRAY_TOKENS,
+    ARRAY_NEXT,
+    ARRAY_SIBLING,
+    ARRAY_LAYOUT,
     N_ARRAYS
 };
-enum hb_expect_count_id { COUNT_BATCH, COUNT_EXTEND, COUNT_TOKENS, N_COUNTS };
+enum hb_expect_count_id { COUNT_BATCH, COUNT_EXTEND, COUNT_TOKENS, COUNT_LAYOUT, N_COUNTS };
 
-/* When a check applies: any of the three families, and all of the conditions. */
+/* When a check applies: any of the families, and all of the conditions. */
 enum hb_expect_when {
     ON_EXTEND = 1,
     ON_DECODE = 2,
     ON_IDLE = 4,
-    ON_ROWS = ON_EXTEND | ON_DECODE,
+    ON_VERIFY = 8,
+    ON_DRAFT = 16,                     /* DRAFT_EXTEND_V2 */
+    ON_TRACKS = ON_EXTEND | ON_DECODE, /* rows may be tracked */
+    ON_ROWS = ON_TRACKS | ON_VERIFY,
     ON_ALL = ON_ROWS | ON_IDLE,
-    IF_ATTENTION = 8,
-    IF_MASKED = 16,
-    IF_MIXED = 32,
-    CONDITIONS = IF_ATTENTION | IF_MASKED | IF_MIXED
+    ON_ANY = ON_ALL | ON_DRAFT,
+    IF_ATTENTION = 32,
+    IF_MASKED = 64,
+    IF_MIXED = 128,
+    IF_UNIFORM = 256,
+    IF_RAGGED = 512,
+    IF_LINKED = 1024,
+    CONDITIONS = IF_ATTENTION | IF_MASKED | IF_MIXED | IF_UNIFORM | IF_RAGGED | IF_LINKED
 };
 
 struct hb_expect_array {
@@ -92,6 +102,13 @@ static inline int is_masked(const struct hb_expect_view *v, int64_t row) {
     return mask != NULL && mask[row] != 0;
 }
 
+/* Draft nodes of a row of a verify; only after RAGGED_LENGTH has passed. */
+static inline int64_t nodes_of(const struct hb_expect_view *v, int64_t row) {
+    return v->array[ARRAY_LAYOUT].data == NULL
+               ? v->batch->draft_token_num
+               : at32(v, ARRAY_LAYOUT, row + 1) - at32(v, ARRAY_LAYOUT, row);
+}
+
 /* Head of one check. */
 #define HB_EXPECT_CHECK(name)                                                                      \
     int hb_expect_##name(const struct hb_expect_view *v, const struct hb_expect_check *c,          \
@@ -101,15 +118,25 @@ static inline int is_masked(const struct hb_expect_view *v, int64_t row) {
  * broken. */
 #define HB_EXPECT_ROW_CHECKS(X)                                                                    \
     X(original_outside)                                                                            \
-    X(req_outside) X(padding_nonzero) X(slot_outside) X(decode_seq_len_low) X(extend_value_low)    \
+    X(req_outside)                                                                                 \
+    X(padding_nonzero) X(slot_outside) X(decode_seq_len_low) X(extend_value_low)                   \
         X(prefix_sum_differs) X(mask_on_padding) X(mask_on_decode) X(track_slot_outside)           \
             X(track_len_outside) X(cache_loc_outside) X(context_exceeded) X(new_token_differs)     \
                 X(prefix_token_outside) X(live_slot_freed) X(track_slot_freed) X(live_slot_shared) \
                     X(track_slot_shared) X(cache_loc_shared) X(live_slot_is_checkpoint)            \
                         X(track_slot_is_live_row) X(track_slot_wrong_kind)
 
+/* All checks that only a verify has (expect_verify.c). */
+#define HB_EXPECT_VERIFY_CHECKS(X)                                                                 \
+    X(one_link_array)                                                                              \
+    X(verify_tokens_differ)                                                                        \
+    X(links_length_differs) X(layout_decreases) X(layout_total_differs) X(draft_over_capacity)     \
+        X(rows_over_caches) X(draft_low) X(row_nodes_outside) X(link_outside) X(link_backwards)    \
+            X(link_no_tree) X(mask_in_verify)
+
 #define HB_EXPECT_DECLARE(name) HB_EXPECT_CHECK(name);
 HB_EXPECT_ROW_CHECKS(HB_EXPECT_DECLARE)
+HB_EXPECT_VERIFY_CHECKS(HB_EXPECT_DECLARE)
 #undef HB_EXPECT_DECLARE
 
 #endif

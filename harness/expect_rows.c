@@ -18,8 +18,18 @@ static int32_t slot_of(const struct hb_expect_view *v, int64_t row) {
     return v->slots->table[at32(v, ARRAY_REQ, row)];
 }
 
+/* Tokens of the row before this forward, and after it. seq_lens counts the new tokens except in a
+ * verify, whose nodes are only candidates. */
 static int64_t prefix_of(const struct hb_expect_view *v, int64_t row) {
+    if ((v->holds & ON_VERIFY) != 0) {
+        return at32(v, ARRAY_SEQ, row);
+    }
     return row < v->first_decode ? at32(v, ARRAY_PREFIX, row) : at32(v, ARRAY_SEQ, row) - 1;
+}
+
+static int64_t end_of(const struct hb_expect_view *v, int64_t row) {
+    int64_t nodes = (v->holds & ON_VERIFY) != 0 ? nodes_of(v, row) : 0;
+    return at32(v, ARRAY_SEQ, row) + nodes;
 }
 
 /* ---- RANGE ---- */
@@ -158,8 +168,8 @@ HB_EXPECT_CHECK(cache_loc_outside) {
 HB_EXPECT_CHECK(context_exceeded) {
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
-        if (at32(v, ARRAY_SEQ, r) > v->config->max_context) {
-            return report(f, r, at32(v, ARRAY_SEQ, r), v->config->max_context);
+        if (end_of(v, r) > v->config->max_context) {
+            return report(f, r, end_of(v, r), v->config->max_context);
         }
     }
     return 0;
@@ -173,7 +183,7 @@ HB_EXPECT_CHECK(new_token_differs) {
     int64_t token = 0;
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
-        for (int64_t p = prefix_of(v, r); p < at32(v, ARRAY_SEQ, r); p++, token++) {
+        for (int64_t p = prefix_of(v, r); p < end_of(v, r); p++, token++) {
             int64_t entry = token_entry(v, r, p);
             if (entry != at32(v, ARRAY_LOC, token)) {
                 return report(f, r, entry, at32(v, ARRAY_LOC, token));

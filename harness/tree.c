@@ -8,8 +8,8 @@ static int leads_on(int32_t link, int32_t from, int32_t n) {
     return link > from && link < n;
 }
 
-/* A node after t is a target of a link of t or of a node before it at most; so once all links before t have been taken,
- * parent[t] is -1 exactly when nothing reaches t. Unreached nodes may link nowhere: their targets would be reached. */
+/* -1: out of range, backwards, or to a node that a link has reached before. parent is -1 where none
+ * has. */
 static int take_link(int32_t link, int32_t from, int32_t n, int32_t of, int32_t *parent) {
     if (link == -1) {
         return 0;
