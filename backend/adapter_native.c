@@ -54,7 +54,9 @@ static int32_t describe(void *ctx, struct hb_caps *caps, struct hb_error *err) {
                              .has_regions = 1,
                              .deterministic = 1,
                              .batch_invariant = 1,
-                             .exact_guards = k->exact_guards};
+                             .exact_guards = k->exact_guards,
+                             .tree_verify = 1,
+                             .ragged_verify = 1};
 #ifdef HB_DEFECTS
     caps->has_defects = 1;
 #endif
@@ -226,6 +228,16 @@ static int32_t finish(void *handle, struct hb_error *err) {
     return launch_end(h, before, hb_hybrid_finish(h, err));
 }
 
+static int32_t commit(void *handle, const struct hb_commit *args, struct hb_error *err) {
+    struct hb_hybrid *h = handle;
+    const int32_t status = enter(handle, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    const uint64_t before = launch_begin(h);
+    return launch_end(h, before, hb_hybrid_commit(h, args, err));
+}
+
 /* The child refuses before it looks at anything, the handle included. Other targets are the
  * wrapper. The wrapper routes by layer id, so both directions are one function. */
 static int32_t entry(void *handle, int32_t target, int32_t direction, int32_t layer_id,
@@ -327,7 +339,7 @@ static uint64_t launches(void *handle) {
         .slot_free = slot_free, .slot_copy = slot_copy, .table_set = table_set, .begin = begin,    \
         .layer = layer, .finish = finish, .entry = entry, .n_regions = n_regions,                  \
         .region = region, .region_read = region_read, .region_write = region_write,                \
-        .launches = launches                                                                       \
+        .commit = commit, .launches = launches                                                     \
     }
 
 /* ctx is not const in the table; these are never written. */

@@ -7,7 +7,7 @@
 
 #include "backend/memory.h"
 
-enum { ROW_NORM_GROUP = 7, ROW_PRODUCTS = 17, N_SIZES = 17, N_VARIANTS = 7, ROW_LAYER_KIND = 7 };
+enum { ROW_NORM_GROUP = 7, ROW_PRODUCTS = 17, N_SIZES = 17, N_PRODUCTS = 5, N_VARIANTS = 7, ROW_LAYER_KIND = 7 };
 
 struct size_row {
     size_t offset;
@@ -53,6 +53,12 @@ int64_t hb_mul_saturate(int64_t a, int64_t b, int64_t c) {
     return hb_mul_i64(ab, c, &abc) ? abc : INT64_MAX;
 }
 
+/* Entries of one layer's intermediate caches; signs are checked later, by rule 212. */
+static int64_t count_nodes(const struct hb_config *config) {
+    const int has_spec = config->spec_rows > 0 && config->max_draft > 0;
+    return has_spec ? (int64_t)config->spec_rows * config->max_draft : 0;
+}
+
 /* Rule 201: least values and norm_group | d_inner in row order, then the element counts of one
  * layer's pools. */
 static int32_t check_sizes(const struct hb_config *config, struct hb_error *err) {
@@ -72,10 +78,13 @@ static int32_t check_sizes(const struct hb_config *config, struct hb_error *err)
     const int64_t slots = (int64_t)config->n_slots + 1;
     const int64_t window = (int64_t)config->conv_width - 1;
     const int64_t head = (int64_t)config->n_kv_heads * config->attn_dim;
-    const int64_t products[] = {hb_mul_saturate(slots, dim, window),
-                                hb_mul_saturate(slots, d_inner, config->state_size),
-                                hb_mul_saturate(config->n_kv, head, 1)};
-    for (int32_t i = 0; i < (int32_t)(sizeof(products) / sizeof(products[0])); i++) {
+    const int64_t nodes = count_nodes(config);
+    const int64_t products[N_PRODUCTS] = {hb_mul_saturate(slots, dim, window),
+                                          hb_mul_saturate(slots, d_inner, config->state_size),
+                                          hb_mul_saturate(config->n_kv, head, 1),
+                                          hb_mul_saturate(nodes, dim, window),
+                                          hb_mul_saturate(nodes, d_inner, config->state_size)};
+    for (int32_t i = 0; i < N_PRODUCTS; i++) {
         if (products[i] > INT32_MAX) {
             return hb_fail(err, HB_RULE_CFG_DIM, ROW_PRODUCTS + i, products[i], INT32_MAX);
         }
@@ -109,7 +118,7 @@ static int32_t check_fit(const struct hb_config *config, struct hb_error *err) {
     return HB_OK;
 }
 
-/* Rules 208..210. */
+/* Rules 208..212. */
 static int32_t check_values(const struct hb_config *config, struct hb_error *err) {
     for (int32_t i = 0; i < N_VARIANTS; i++) {
         const int32_t v = field_at(config, variants[i].offset);
@@ -134,6 +143,10 @@ static int32_t check_values(const struct hb_config *config, struct hb_error *err
     }
     if (config->state_size > HB_MAX_STATE_SIZE) {
         return hb_fail(err, HB_RULE_CFG_STATE_SIZE, -1, config->state_size, HB_MAX_STATE_SIZE);
+    }
+    if (config->spec_rows < 0 || config->max_draft < 0 ||
+        (config->spec_rows == 0) != (config->max_draft == 0)) {
+        return hb_fail(err, HB_RULE_CFG_SPEC, -1, config->spec_rows, config->max_draft);
     }
     return HB_OK;
 }
@@ -167,6 +180,7 @@ void hb_config_dims(const struct hb_config *config, struct hb_dims *dims) {
     }
     dims->conv_slot_bytes = (int64_t)dims->dim * dims->window * dims->act_bytes;
     dims->temporal_slot_bytes = (int64_t)dims->d_inner * config->state_size * dims->state_bytes;
+    dims->n_nodes = count_nodes(config);
     dims->kv_bytes =
         (int64_t)config->n_kv * config->n_kv_heads * config->attn_dim * dims->act_bytes;
 }

@@ -16,6 +16,7 @@ struct hb_dims {
     int32_t cache_chunk; /* CC = max(C, page_size) */
     int32_t act_bytes, state_bytes;
     int32_t has_attention;
+    int64_t n_nodes;             /* SR*D: entries of one layer's intermediate caches */
     int64_t conv_slot_bytes;     /* dim*W activations */
     int64_t temporal_slot_bytes; /* H*P*N state elements */
     int64_t kv_bytes;            /* n_kv*HKV*D activations */

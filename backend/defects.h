@@ -15,7 +15,11 @@
     X(7, MISSING_BARRIER, "missing barrier", "numeric, with the thread order varied")                                  \
     X(8, UNINIT_SHARED, "uninitialised shared memory", "numeric, with shared memory poisoned")                         \
     X(9, NEIGHBOUR_SLOT, "one neighbour slot overwritten", "state.neighbour")                                          \
-    X(10, IMPURE_ERROR, "error path that writes one byte before it returns", "error.purity")
+    X(10, IMPURE_ERROR, "error path that writes one byte before it returns", "error.purity")                           \
+    X(11, VERIFY_SHAPE, "accepted step off by one at the commit", "state.commit")                                      \
+    X(12, VERIFY_SIBLING, "sibling of a draft node taken for its child", "numeric")                                    \
+    X(13, SCATTER_WRAP, "negative step committed to the last slot", "state.neighbour")                                 \
+    X(14, VERIFY_CONV_STORED, "verify stores the shifted window into the slot", "state.verify")
 
 enum hb_defect {
     HB_DEFECT_NONE = 0,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The full-attention child: write the new keys and values, then read (ops-attention.md sections 1
- * to 3). */
+ * to 3). The draft nodes of a verify are the last tokens of their row; in a tree they see their
+ * ancestors only. */
 #include "backend/layers.h"
 
 #include <math.h>
@@ -45,7 +46,10 @@ static int32_t attend(const struct hb_layer_run *run, const void *kv_k, const vo
                                         .q = io->in[0],
                                         .k_buf = kv_k,
                                         .v_buf = kv_v,
-                                        .out = io->out};
+                                        .out = io->out,
+                                        .parent =
+                                            m->is_tree ? hb_layer_array(run, m->parents) : NULL,
+                                        .max_draft = c->max_draft};
     return hb_device_check(run->kernels, run->kernels->attention(&args), err);
 }
 

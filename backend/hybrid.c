@@ -40,6 +40,12 @@ int32_t hb_hybrid_begin(struct hb_hybrid *h, const struct hb_batch *batch, struc
     if (status != HB_OK) {
         return status;
     }
+    if (hb_mode_is(batch->forward_mode, HB_MODE_IS_DRAFT_EXTEND_V2)) {
+        /* speculative.md section 6: no metadata of this mode, and none left from before */
+        h->has_metadata = h->has_verify = 0;
+        h->layers_run = 0;
+        return HB_OK;
+    }
     hb_metadata_derive(&h->config, h->dims.has_attention, h->pool.req_to_slot, batch, f->host_block,
                        &meta);
     status = hb_device_check(h->kernels,
@@ -52,6 +58,7 @@ int32_t hb_hybrid_begin(struct hb_hybrid *h, const struct hb_batch *batch, struc
     f->meta = meta;
     h->current = next;
     h->has_metadata = 1;
+    h->has_verify = 0;
     h->layers_run = 0;
     return HB_OK;
 }
@@ -131,7 +138,8 @@ static int32_t run_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_
     } else if (!is_idle(h)) {
         status = poison_scratch(h, err);
         if (status == HB_OK) {
-            status = hb_linear_forward(&run, &layer->weights, &h->pool, layer->pool_layer, io, err);
+            status = hb_linear_forward(&run, &layer->weights, &h->pool, layer->pool_layer, &layer->spec,
+                                       io, err);
         }
     }
     if (status == HB_OK) {
@@ -204,6 +212,8 @@ int32_t hb_hybrid_finish(struct hb_hybrid *h, struct hb_error *err) {
         status = hb_device_check(h->kernels, h->kernels->sync(), err);
     }
     if (status == HB_OK) {
+        h->has_verify = hb_mode_is(current_meta(h)->mode, HB_MODE_IS_TARGET_VERIFY);
+        h->layers_verified = h->layers_run;
         h->has_metadata = 0;
         h->layers_run = 0;
     }

@@ -15,7 +15,7 @@
 #include "backend/validate.h"
 #include "kernels/kernels.h"
 
-enum { HB_MAX_REGIONS = 2 * HB_MAX_LAYERS + 4 };
+enum { HB_MAX_REGIONS = 4 * HB_MAX_LAYERS + 4 };
 
 /* Metadata of one begun forward, and its copy on the device. */
 struct hb_forward {
@@ -28,7 +28,8 @@ struct hb_hybrid_layer {
     int32_t kind;
     int32_t pool_layer; /* Mamba2: index in the pool */
     struct hb_linear_weights weights;
-    void *kv_k, *kv_v; /* attention: act [n_kv, HKV, D] */
+    struct hb_spec_cache spec; /* Mamba2: intermediate caches, null without speculation */
+    void *kv_k, *kv_v;         /* attention: act [n_kv, HKV, D] */
 };
 
 /* A buffer handed out by buf_alloc; ids are index + 1. */
@@ -53,6 +54,12 @@ struct hb_hybrid {
     int32_t current;
     int32_t has_metadata;
     uint32_t layers_run; /* bit l */
+    /* the last forward was a verify, and no begin has succeeded since: its metadata is still the
+     * current one, layers_verified says which layers ran */
+    int32_t has_verify;
+    uint32_t layers_verified; /* bit l */
+    int32_t *commit_pairs;    /* host [4*SR]: where a commit lists its copies */
+    void *device_pairs;       /* the same on the device */
     struct hb_validate_env env;
     void *conv_out, *ssm_out; /* device scratch */
     struct hb_hybrid_buffer *buffers;
@@ -72,6 +79,8 @@ int32_t hb_hybrid_begin(struct hb_hybrid *h, const struct hb_batch *batch, struc
 int32_t hb_hybrid_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io,
                         struct hb_error *err);
 int32_t hb_hybrid_finish(struct hb_hybrid *h, struct hb_error *err);
+/* Copies states of the last verify to slots (spec_verify.c); commit may be null (rule 31). */
+int32_t hb_hybrid_commit(struct hb_hybrid *h, const struct hb_commit *commit, struct hb_error *err);
 /* The wrapper's decode and extend entries (both route by layer id alone). */
 int32_t hb_hybrid_entry(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io,
                         struct hb_error *err);

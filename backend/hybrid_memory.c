@@ -60,6 +60,21 @@ static int32_t load_weights(struct hb_hybrid *h, int32_t layer_id, const struct 
     return status;
 }
 
+/* Zero-initialised like the pools: entries that no verify has written are read by nobody. */
+static int32_t create_spec_cache(struct hb_hybrid *h, struct hb_spec_cache *spec,
+                                 struct hb_error *err) {
+    const int64_t n = h->dims.n_nodes;
+    if (n == 0) {
+        return HB_OK;
+    }
+    const int32_t status =
+        hb_device_alloc(h->kernels, n * h->dims.conv_slot_bytes, 1, &spec->windows, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    return hb_device_alloc(h->kernels, n * h->dims.temporal_slot_bytes, 1, &spec->states, err);
+}
+
 static int32_t create_layers(struct hb_hybrid *h, const struct hb_layer_params *params,
                              struct hb_error *err) {
     int32_t n_linear = 0;
@@ -70,6 +85,9 @@ static int32_t create_layers(struct hb_hybrid *h, const struct hb_layer_params *
         if (layer->kind == HB_LAYER_MAMBA2) {
             layer->pool_layer = n_linear++;
             status = load_weights(h, l, &params[l], err);
+            if (status == HB_OK) {
+                status = create_spec_cache(h, &layer->spec, err);
+            }
             continue;
         }
         status = hb_device_alloc(h->kernels, h->dims.kv_bytes, 1, &layer->kv_k, err);
@@ -78,6 +96,21 @@ static int32_t create_layers(struct hb_hybrid *h, const struct hb_layer_params *
         }
     }
     return status;
+}
+
+/* Copies of a commit: source and destination of at most SR rows and SR checkpoints. */
+static int32_t create_pairs(struct hb_hybrid *h, struct hb_error *err) {
+    const int64_t n = 4 * (int64_t)h->config.spec_rows;
+    void *ptr;
+    if (n == 0) {
+        return HB_OK;
+    }
+    const int32_t status = hb_host_alloc(n, sizeof(int32_t), &ptr, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    h->commit_pairs = ptr;
+    return hb_device_alloc(h->kernels, n * (int64_t)sizeof(int32_t), 0, &h->device_pairs, err);
 }
 
 static int32_t create_scratch(struct hb_hybrid *h, struct hb_error *err) {
@@ -146,6 +179,9 @@ int32_t hb_hybrid_create(const struct hb_kernels *kernels, const struct hb_confi
         status = create_layers(h, params, err);
     }
     if (status == HB_OK) {
+        status = create_pairs(h, err);
+    }
+    if (status == HB_OK) {
         status = create_scratch(h, err);
     }
     if (status != HB_OK) {
@@ -165,6 +201,8 @@ void hb_hybrid_destroy(struct hb_hybrid *h) {
     hb_host_free(h->env.slot_seen);
     hb_device_free(h->kernels, h->ssm_out);
     hb_device_free(h->kernels, h->conv_out);
+    hb_device_free(h->kernels, h->device_pairs);
+    hb_host_free(h->commit_pairs);
     for (int32_t i = 0; i < 2; i++) {
         hb_device_free(h->kernels, h->forward[i].device_block);
         hb_host_free(h->forward[i].host_block);
@@ -173,6 +211,8 @@ void hb_hybrid_destroy(struct hb_hybrid *h) {
         for (int32_t i = 0; i < HB_N_PARAMS; i++) {
             hb_device_free(h->kernels, h->layer[l].weights.param[i]);
         }
+        hb_device_free(h->kernels, h->layer[l].spec.states);
+        hb_device_free(h->kernels, h->layer[l].spec.windows);
         hb_device_free(h->kernels, h->layer[l].kv_v);
         hb_device_free(h->kernels, h->layer[l].kv_k);
     }
@@ -278,6 +318,8 @@ void hb_hybrid_list_regions(struct hb_hybrid *h) {
     const int64_t conv[4] = {slots, h->dims.dim, h->dims.window, 0};
     const int64_t temporal[4] = {slots, c->n_heads, c->head_dim, c->state_size};
     const int64_t kv[4] = {c->n_kv, c->n_kv_heads, c->attn_dim, 0};
+    const int64_t windows[4] = {c->spec_rows, c->max_draft, h->dims.dim, h->dims.window};
+    const int64_t states[4] = {c->spec_rows, c->max_draft, h->dims.d_inner, c->state_size};
     h->n_regions = 0;
     for (int32_t l = 0; l < c->n_layers; l++) {
         const struct hb_hybrid_layer *layer = &h->layer[l];
@@ -286,6 +328,12 @@ void hb_hybrid_list_regions(struct hb_hybrid *h) {
                        3, conv);
             add_region(h, "temporal", l, c->state_dtype, HB_REGION_STATE,
                        h->pool.temporal[layer->pool_layer], 4, temporal);
+            if (h->dims.n_nodes > 0) {
+                add_region(h, "intermediate_conv", l, c->act_dtype, HB_REGION_STATE,
+                           layer->spec.windows, 4, windows);
+                add_region(h, "intermediate_ssm", l, c->state_dtype, HB_REGION_STATE,
+                           layer->spec.states, 4, states);
+            }
         } else {
             add_region(h, "kv_k", l, c->act_dtype, HB_REGION_STATE, layer->kv_k, 3, kv);
             add_region(h, "kv_v", l, c->act_dtype, HB_REGION_STATE, layer->kv_v, 3, kv);

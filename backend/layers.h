@@ -31,6 +31,12 @@ struct hb_linear_weights {
     void *param[HB_N_PARAMS];
 };
 
+/* Intermediate caches of one Mamba2 layer (speculative.md section 1), entries [SR, max_draft]. */
+struct hb_spec_cache {
+    void *windows; /* act [SR, max_draft, dim, W] */
+    void *states;  /* st [SR, max_draft, H, P, N] */
+};
+
 /* What one layer call sees of the forward. */
 struct hb_layer_run {
     const struct hb_kernels *kernels;
@@ -52,11 +58,12 @@ static inline const int32_t *hb_layer_array(const struct hb_layer_run *run, cons
     return run->device_meta + (host - run->meta->block);
 }
 
-/* The Mamba2 child's one forward: prefill rows, then one-token rows, then the gated norm of the
- * real tokens. */
+/* The Mamba2 child's one forward: prefill rows, then one-token rows, or the nodes of a verify; then
+ * the gated norm of the real tokens. */
 int32_t hb_linear_forward(const struct hb_layer_run *run, const struct hb_linear_weights *weights,
                           const struct hb_pool *pool, int32_t pool_layer,
-                          const struct hb_layer_buffers *io, struct hb_error *err);
+                          const struct hb_spec_cache *spec, const struct hb_layer_buffers *io,
+                          struct hb_error *err);
 /* The child's decode and extend entries refuse whatever the arguments (forward-batch.md section 2,
  * seed A). */
 int32_t hb_linear_entry(struct hb_error *err);

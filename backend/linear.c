@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The linear child: Mamba2 mixer from conv to gated norm (ops-mamba2.md sections 1 to 3), prefill
- * and decode rows in one forward. Prefill rows use the clamp of the prefill path, one-token rows
- * that of the decode path. */
+ * and decode rows in one forward, or the draft nodes of a verify. Prefill rows use the clamp of the
+ * prefill path, one-token rows and nodes that of the decode path. */
 #include "backend/layers.h"
 
 #include <stddef.h>
@@ -28,22 +28,40 @@ static struct hb_k_rows update_rows(const struct hb_layer_run *run) {
                               .has_init = NULL};
 }
 
+static struct hb_k_rows verify_rows(const struct hb_layer_run *run) {
+    const struct hb_metadata *m = run->meta;
+    return (struct hb_k_rows){.n_rows = m->n_verify_rows,
+                              .qsl = hb_layer_array(run, m->query_start_loc),
+                              .slots = hb_layer_array(run, m->cache_indices),
+                              .has_init = NULL};
+}
+
+/* Parents on the device; null for chains. */
+static const int32_t *verify_parents(const struct hb_layer_run *run) {
+    return run->meta->is_tree ? hb_layer_array(run, run->meta->parents) : NULL;
+}
+
+static struct hb_k_conv conv_args(const struct hb_layer_run *run, const struct hb_linear_weights *w,
+                                  void *pool, const void *xbc) {
+    return (struct hb_k_conv){.dim = run->dims->dim,
+                              .width = run->config->conv_width,
+                              .act_dtype = run->config->act_dtype,
+                              .conv_act = run->config->conv_act,
+                              .form = run->config->kernel_form,
+                              .defect = run->config->defect,
+                              .x = xbc,
+                              .weight = w->param[HB_PARAM_CONV_WEIGHT],
+                              .bias = w->param[HB_PARAM_CONV_BIAS],
+                              .y = run->conv_out,
+                              .pool = pool};
+}
+
 static int32_t run_conv(const struct hb_layer_run *run, const struct hb_linear_weights *w,
                         void *pool, const void *xbc, struct hb_error *err) {
     const struct hb_kernels *k = run->kernels;
-    struct hb_k_conv args = {.rows = prefill_rows(run),
-                             .dim = run->dims->dim,
-                             .width = run->config->conv_width,
-                             .act_dtype = run->config->act_dtype,
-                             .conv_act = run->config->conv_act,
-                             .form = run->config->kernel_form,
-                             .defect = run->config->defect,
-                             .x = xbc,
-                             .weight = w->param[HB_PARAM_CONV_WEIGHT],
-                             .bias = w->param[HB_PARAM_CONV_BIAS],
-                             .y = run->conv_out,
-                             .pool = pool};
+    struct hb_k_conv args = conv_args(run, w, pool, xbc);
     int32_t status = HB_OK;
+    args.rows = prefill_rows(run);
     if (args.rows.n_rows > 0) {
         status = hb_device_check(k, k->conv_prefill(&args), err);
     }
@@ -74,36 +92,44 @@ static int32_t run_conv_track(const struct hb_layer_run *run, void *pool, const 
     return hb_device_check(run->kernels, run->kernels->conv_track(&args), err);
 }
 
+/* Without rows and tracking. */
+static struct hb_k_ssm ssm_args(const struct hb_layer_run *run, const struct hb_linear_weights *w,
+                                void *pool, const void *dt, int32_t dt_clamp) {
+    const struct hb_config *c = run->config;
+    return (struct hb_k_ssm){.n_heads = c->n_heads,
+                             .head_dim = c->head_dim,
+                             .state_size = c->state_size,
+                             .n_groups = c->n_groups,
+                             .chunk_size = c->chunk_size,
+                             .act_dtype = c->act_dtype,
+                             .state_dtype = c->state_dtype,
+                             .dt_softplus = c->dt_softplus,
+                             .dt_clamp = dt_clamp,
+                             .dt_lo = c->dt_lo,
+                             .dt_hi = c->dt_hi,
+                             .form = c->kernel_form,
+                             .defect = c->defect,
+                             .xbc = run->conv_out,
+                             .dt = dt,
+                             .a = w->param[HB_PARAM_A],
+                             .dt_bias = w->param[HB_PARAM_DT_BIAS],
+                             .d = w->param[HB_PARAM_D],
+                             .y = run->ssm_out,
+                             .pool = pool};
+}
+
 static int32_t run_ssm(const struct hb_layer_run *run, const struct hb_linear_weights *w,
                        void *pool, const void *dt, struct hb_error *err) {
     const struct hb_kernels *k = run->kernels;
     const struct hb_config *c = run->config;
     const struct hb_metadata *m = run->meta;
-    struct hb_k_ssm args = {.rows = prefill_rows(run),
-                            .n_heads = c->n_heads,
-                            .head_dim = c->head_dim,
-                            .state_size = c->state_size,
-                            .n_groups = c->n_groups,
-                            .chunk_size = c->chunk_size,
-                            .act_dtype = c->act_dtype,
-                            .state_dtype = c->state_dtype,
-                            .dt_softplus = c->dt_softplus,
-                            .dt_clamp = c->dt_clamp_prefill,
-                            .dt_lo = c->dt_lo,
-                            .dt_hi = c->dt_hi,
-                            .form = c->kernel_form,
-                            .defect = c->defect,
-                            .xbc = run->conv_out,
-                            .dt = dt,
-                            .a = w->param[HB_PARAM_A],
-                            .dt_bias = w->param[HB_PARAM_DT_BIAS],
-                            .d = w->param[HB_PARAM_D],
-                            .y = run->ssm_out,
-                            .pool = pool,
-                            .after =
-                                m->n_tracked > 0 ? hb_layer_array(run, m->track_ssm_len) : NULL,
-                            .dst = m->n_tracked > 0 ? hb_layer_array(run, m->track_dst) : NULL};
+    struct hb_k_ssm args = ssm_args(run, w, pool, dt, c->dt_clamp_prefill);
     int32_t status = HB_OK;
+    args.rows = prefill_rows(run);
+    if (m->n_tracked > 0) {
+        args.after = hb_layer_array(run, m->track_ssm_len);
+        args.dst = hb_layer_array(run, m->track_dst);
+    }
     if (args.rows.n_rows > 0) {
         status = hb_device_check(k, k->ssd_prefill(&args), err);
     }
@@ -115,6 +141,27 @@ static int32_t run_ssm(const struct hb_layer_run *run, const struct hb_linear_we
         status = hb_device_check(k, k->ssm_update(&args), err);
     }
     return status;
+}
+
+/* speculative.md section 1: conv and SSM over the nodes; the pools are only read. */
+static int32_t run_verify(const struct hb_layer_run *run, const struct hb_linear_weights *w,
+                          const struct hb_pool *pool, int32_t pool_layer,
+                          const struct hb_spec_cache *spec, const struct hb_layer_buffers *io,
+                          struct hb_error *err) {
+    const struct hb_kernels *k = run->kernels;
+    const struct hb_config *c = run->config;
+    struct hb_k_conv_verify conv = {.conv = conv_args(run, w, pool->conv[pool_layer], io->in[1]),
+                                    .max_draft = c->max_draft,
+                                    .parent = verify_parents(run),
+                                    .windows = spec->windows};
+    struct hb_k_ssm_verify ssm = {
+        .ssm = ssm_args(run, w, pool->temporal[pool_layer], io->in[2], c->dt_clamp_decode),
+        .max_draft = c->max_draft,
+        .parent = verify_parents(run),
+        .states = spec->states};
+    conv.conv.rows = ssm.ssm.rows = verify_rows(run);
+    const int32_t status = hb_device_check(k, k->conv_verify(&conv), err);
+    return status == HB_OK ? hb_device_check(k, k->ssm_verify(&ssm), err) : status;
 }
 
 static int32_t run_norm(const struct hb_layer_run *run, const struct hb_linear_weights *w,
@@ -134,18 +181,32 @@ static int32_t run_norm(const struct hb_layer_run *run, const struct hb_linear_w
     return hb_device_check(run->kernels, run->kernels->gated_norm(&args), err);
 }
 
+/* Prefill rows, then one-token rows, of conv and SSM. */
+static int32_t run_rows(const struct hb_layer_run *run, const struct hb_linear_weights *w,
+                        const struct hb_pool *pool, int32_t pool_layer,
+                        const struct hb_layer_buffers *io, struct hb_error *err) {
+    int32_t status = run_conv_track(run, pool->conv[pool_layer], io->in[1], err);
+    if (status == HB_OK) {
+        status = run_conv(run, w, pool->conv[pool_layer], io->in[1], err);
+    }
+    if (status == HB_OK) {
+        status = run_ssm(run, w, pool->temporal[pool_layer], io->in[2], err);
+    }
+    return status;
+}
+
 int32_t hb_linear_forward(const struct hb_layer_run *run, const struct hb_linear_weights *weights,
                           const struct hb_pool *pool, int32_t pool_layer,
-                          const struct hb_layer_buffers *io, struct hb_error *err) {
+                          const struct hb_spec_cache *spec, const struct hb_layer_buffers *io,
+                          struct hb_error *err) {
     if (run->meta->n_real == 0) {
         return HB_OK;
     }
-    int32_t status = run_conv_track(run, pool->conv[pool_layer], io->in[1], err);
-    if (status == HB_OK) {
-        status = run_conv(run, weights, pool->conv[pool_layer], io->in[1], err);
-    }
-    if (status == HB_OK) {
-        status = run_ssm(run, weights, pool->temporal[pool_layer], io->in[2], err);
+    int32_t status;
+    if (run->meta->n_verify_rows > 0) {
+        status = run_verify(run, weights, pool, pool_layer, spec, io, err);
+    } else {
+        status = run_rows(run, weights, pool, pool_layer, io, err);
     }
     return status == HB_OK ? run_norm(run, weights, io->in[0], io->out, err) : status;
 }

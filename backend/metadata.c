@@ -9,7 +9,7 @@
 #include "backend/defects.h"
 #include "backend/mode.h"
 
-enum { N_ARRAYS = 15 };
+enum { N_ARRAYS = 16 };
 
 static const int32_t guard_word = INT32_MIN;
 
@@ -25,8 +25,10 @@ int64_t hb_metadata_capacity(const struct hb_config *config, int32_t has_attenti
     const int64_t rows = config->max_batch;
     const int64_t tokens = config->max_tokens;
     /* qsl B+1; slots B; prefill rows 4B; copies 2B; attention rows 2B; out_cache_loc, seq_idx, two
-     * chunk arrays 4T */
-    const int64_t fixed = 10 * rows + 1 + 4 * tokens + N_ARRAYS;
+     * chunk arrays 4T; parents of the rows that a verify may have */
+    const int64_t spec_rows = rows < config->spec_rows ? rows : config->spec_rows;
+    const int64_t fixed =
+        10 * rows + 1 + 4 * tokens + spec_rows * config->max_draft + N_ARRAYS;
     const int64_t table = has_attention ? hb_mul_saturate(rows, config->max_context, 1) : 0;
     return table > INT64_MAX - fixed ? INT64_MAX : fixed + table;
 }
@@ -46,15 +48,23 @@ static void fill_cache_indices(struct hb_metadata *m, const int32_t *req_to_slot
     }
 }
 
+/* TARGET_VERIFY: draft nodes of row r. */
+static int32_t count_nodes(const struct hb_batch *batch, int64_t r) {
+    const int32_t *layout = batch->ragged_verify_layout.data;
+    return layout != NULL ? layout[r + 1] - layout[r] : batch->draft_token_num;
+}
+
 /* metadata.md section 3; always computed from extend_seq_lens. */
 static void fill_query_start(struct hb_metadata *m, const struct hb_batch *batch) {
     const int64_t np = m->num_prefills;
-    const int64_t n = np + m->n_update_rows;
+    const int64_t n = np + m->n_update_rows + m->n_verify_rows;
     int32_t start = 0;
     m->query_start_loc = carve(m, n + 1);
     m->query_start_loc[0] = 0;
     for (int64_t r = 0; r < n; r++) {
-        start += r < np ? batch->extend_seq_lens.data[r] : 1;
+        start += m->n_verify_rows > 0 ? count_nodes(batch, r)
+                 : r < np             ? batch->extend_seq_lens.data[r]
+                                      : 1;
         m->query_start_loc[r + 1] = start;
     }
 }
@@ -125,13 +135,40 @@ static void fill_copies(struct hb_metadata *m, const struct hb_batch *batch) {
     }
 }
 
+/* speculative.md section 3, in index order. Links lead to higher indices, so a node's parent is known
+ * before its siblings need it. */
+static void fill_parents(struct hb_metadata *m, const struct hb_config *config,
+                         const struct hb_batch *batch) {
+    const int64_t n_rows = m->is_tree ? m->n_verify_rows : 0;
+    m->parents = carve(m, n_rows * config->max_draft);
+    for (int64_t i = 0; i < n_rows * config->max_draft; i++) {
+        m->parents[i] = 0;
+    }
+    for (int64_t r = 0; r < n_rows && r < m->n_live; r++) {
+        const int64_t first = r * batch->draft_token_num;
+        const int32_t n = count_nodes(batch, r);
+        int32_t *parent = m->parents + r * config->max_draft;
+        for (int32_t t = 0; t < n; t++) {
+            const int32_t child = batch->retrieve_next_token.data[first + t];
+            const int32_t sibling = batch->retrieve_next_sibling.data[first + t];
+            if (child >= 0) {
+                parent[child] = t;
+            }
+            if (sibling >= 0) {
+                parent[sibling] = HB_DEFECT(config->defect, VERIFY_SIBLING) ? t : parent[t];
+            }
+        }
+    }
+}
+
 /* The live rows' part of the caller's table, compact: row r of it is batch row r. */
 static void fill_attention(struct hb_metadata *m, const struct hb_batch *batch) {
     m->rows = carve(m, m->n_live);
     m->seq_lens = carve(m, m->n_live);
     m->out_cache_loc = carve(m, m->n_real);
     for (int32_t r = 0; r < m->n_live; r++) {
-        const int32_t len = batch->seq_lens.data[r];
+        const int32_t nodes = m->n_verify_rows > 0 ? count_nodes(batch, r) : 0;
+        const int32_t len = batch->seq_lens.data[r] + nodes;
         m->rows[r] = r;
         m->seq_lens[r] = len;
         m->table_cols = len > m->table_cols ? len : m->table_cols;
@@ -185,6 +222,15 @@ static void count(struct hb_metadata *m, const struct hb_batch *batch) {
         m->n_update_rows = m->n_rows;
         return;
     }
+    if (hb_mode_is(m->mode, HB_MODE_IS_TARGET_VERIFY)) {
+        m->num_decodes = m->n_live;
+        m->n_verify_rows = m->n_rows;
+        m->is_tree = batch->retrieve_next_token.data != NULL;
+        for (int32_t r = 0; r < m->n_live; r++) {
+            m->n_real += count_nodes(batch, r);
+        }
+        return;
+    }
     if (hb_mode_is(m->mode, HB_MODE_IS_DECODE)) {
         m->num_decodes = m->n_live;
         m->n_update_rows = m->n_rows;
@@ -207,6 +253,7 @@ void hb_metadata_derive(const struct hb_config *config, int32_t has_attention,
     fill_initial_states(&m, config, batch);
     fill_track(&m, config, batch);
     fill_copies(&m, batch);
+    fill_parents(&m, config, batch);
     if (has_attention && m.mode != HB_MODE_IDLE) {
         fill_attention(&m, batch);
     }

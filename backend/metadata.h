@@ -22,16 +22,18 @@ struct hb_metadata {
     int32_t prep_initial_states; /* any of has_initial_states */
     int32_t n_update_rows; /* rows of the one-token kernels: DECODE all B, padding included, else
                               num_decodes */
+    int32_t n_verify_rows; /* TARGET_VERIFY: all B, padding included; else 0 */
+    int32_t is_tree;       /* TARGET_VERIFY with links: parents is there */
     int32_t n_tracked;     /* extend rows with track_conv_len > 0 */
     int32_t n_copies;      /* DECODE: masked rows */
     int32_t n_chunks;      /* logical chunks; 0 unless prep_initial_states */
-    int32_t table_cols;    /* longest sequence of a live row */
+    int32_t table_cols;    /* longest sequence of a live row, with the nodes of a verify */
     int64_t device_words;
     int64_t words;
 
     int32_t *block;
     /* DECODE, IDLE: [B+1]. Extend family: the prefill rows' [np+1], continued over the decode rows
-     * of MIXED: [R+1]. */
+     * of MIXED: [R+1]. TARGET_VERIFY: node counts summed, [B+1]. */
     int32_t *query_start_loc;
     int32_t *cache_indices;       /* [B], HB_PAD_SLOT on padding */
     int32_t *has_initial_states;  /* [num_prefills] */
@@ -39,9 +41,10 @@ struct hb_metadata {
     int32_t *track_ssm_len;       /* the same value (a planted defect makes it differ) */
     int32_t *track_dst;           /* [num_prefills] */
     int32_t *copy_src, *copy_dst; /* [n_copies] slots */
+    int32_t *parents; /* [n_verify_rows, max_draft] parent of each node of the live rows' trees, else 0 */
     /* with attention layers: */
     int32_t *rows;          /* [R] row of req_to_token below */
-    int32_t *seq_lens;      /* [R] */
+    int32_t *seq_lens;      /* [R] after this forward, with all nodes of a verify */
     int32_t *out_cache_loc; /* [n_real] */
     int32_t *req_to_token;  /* [R, table_cols] the live rows' part of the caller's table, -1 beyond
                                their length */

@@ -39,8 +39,8 @@ static const uint32_t true_for[HB_N_MODE_PREDICATES] = {
     [HB_MODE_EAGER_VALID] = M(EXTEND) | M(DECODE) | M(MIXED) | M(IDLE) | M(TARGET_VERIFY) |
                             M(DRAFT_EXTEND_V2) | M(SPLIT_PREFILL) | M(DLLM_EXTEND),
     [HB_MODE_GRAPH_INIT_VALID] = M(DECODE) | M(IDLE) | M(TARGET_VERIFY),
-    [HB_MODE_SUPPORTED] =
-        M(EXTEND) | M(DECODE) | M(MIXED) | M(IDLE) | M(SPLIT_PREFILL) | M(DLLM_EXTEND),
+    [HB_MODE_SUPPORTED] = M(EXTEND) | M(DECODE) | M(MIXED) | M(IDLE) | M(TARGET_VERIFY) |
+                          M(DRAFT_EXTEND_V2) | M(SPLIT_PREFILL) | M(DLLM_EXTEND),
 };
 
 int32_t hb_mode_is(int32_t mode, enum hb_mode_predicate predicate) {

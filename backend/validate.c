@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Batch checks, first half: pointers, modes, absent arrays, shapes, capacity. Later classes rely on
+ * Batch checks, first half: pointers, modes, absent arrays, shapes, capacity (those of a verify are
+ * in validate_verify.c). Later classes rely on
  * these: once they passed, every per-row array has its length and may be indexed. Sums are int64
  * over the values as given. */
 #include "backend/validate.h"
@@ -21,18 +22,23 @@ static int32_t fail(const struct hb_batch_view *v, int32_t rule, int64_t row, in
     return hb_fail(v->err, rule, (int32_t)row, value, limit);
 }
 
-/* Rules 10, 11. */
-static int32_t check_mode(int32_t mode, struct hb_error *err) {
-    if (!hb_mode_is(mode, HB_MODE_EAGER_VALID)) {
-        return hb_fail(err, HB_RULE_MODE_INVALID, -1, mode, 0);
+/* Rules 27, 28, 30. */
+static int32_t check_absent_more(const struct hb_batch_view *v) {
+    const struct hb_batch *b = v->batch;
+    if (v->has_attention && b->n_tokens > 0 && b->out_cache_loc.data == NULL) {
+        return fail(v, HB_RULE_CACHE_LOC_NULL, -1, 0, b->n_tokens);
     }
-    if (!hb_mode_is(mode, HB_MODE_SUPPORTED)) {
-        return hb_fail(err, HB_RULE_MODE_UNSUPPORTED, -1, mode, 0);
+    if (v->has_attention && v->n_rows > 0 && b->req_to_token.data == NULL) {
+        return fail(v, HB_RULE_REQ_TO_TOKEN_NULL, -1, 0, v->n_rows);
+    }
+    if (v->is_verify &&
+        (b->retrieve_next_token.data == NULL) != (b->retrieve_next_sibling.data == NULL)) {
+        return fail(v, HB_RULE_LINKS_NULL, -1, 0, 0);
     }
     return HB_OK;
 }
 
-/* Rules 20..28. */
+/* Rules 20..30. */
 static int32_t check_absent(const struct hb_batch_view *v) {
     const struct hb_batch *b = v->batch;
     if (v->n_rows > 0 && b->req_pool_indices.data == NULL) {
@@ -50,19 +56,13 @@ static int32_t check_absent(const struct hb_batch_view *v) {
     if (v->is_extend && !b->has_extend_num_tokens) {
         return fail(v, HB_RULE_EXTEND_NUM_NULL, -1, 0, 0);
     }
-    if (v->first_mask >= 0 && b->mamba_track_indices.data == NULL) {
+    if (!v->is_verify && v->first_mask >= 0 && b->mamba_track_indices.data == NULL) {
         return fail(v, HB_RULE_TRACK_INDICES_NULL, v->first_mask, 0, 0);
     }
     if (v->is_extend && v->first_mask >= 0 && b->mamba_track_seqlens.data == NULL) {
         return fail(v, HB_RULE_TRACK_LENS_NULL, v->first_mask, 0, 0);
     }
-    if (v->has_attention && b->n_tokens > 0 && b->out_cache_loc.data == NULL) {
-        return fail(v, HB_RULE_CACHE_LOC_NULL, -1, 0, b->n_tokens);
-    }
-    if (v->has_attention && v->n_rows > 0 && b->req_to_token.data == NULL) {
-        return fail(v, HB_RULE_REQ_TO_TOKEN_NULL, -1, 0, v->n_rows);
-    }
-    return HB_OK;
+    return check_absent_more(v);
 }
 
 /* A present array must have want entries. */
@@ -105,7 +105,8 @@ static int32_t check_extend_shape(const struct hb_batch_view *v) {
     return HB_OK;
 }
 
-/* Real tokens; the sum is over entries that exist, which rule 45 has made n_extend of them. */
+/* Real tokens; the sum is over entries that exist, which rule 45 has made n_extend of them. Those of
+ * a verify are counted when its layout is known to be right. */
 static void count_tokens(struct hb_batch_view *v) {
     const struct hb_batch *b = v->batch;
     v->extend_sum = 0;
@@ -139,7 +140,33 @@ static int32_t check_attention_shape(const struct hb_batch_view *v) {
     return HB_OK;
 }
 
-/* Rules 42..58 (the shapes of all modes but IDLE). */
+/* Nodes of the live rows, which are the first rows; 0 while the number of live rows is wrong (rule
+ * 80). */
+static void count_nodes(struct hb_batch_view *v) {
+    const struct hb_batch *b = v->batch;
+    const int32_t *layout = b->ragged_verify_layout.data;
+    v->n_real = 0;
+    if (v->n_live >= 0 && v->n_live <= v->n_rows) {
+        v->n_real = layout != NULL ? layout[v->n_live] : v->n_live * b->draft_token_num;
+    }
+}
+
+/* Rules 54, 55. */
+static int32_t check_track_shape(const struct hb_batch_view *v) {
+    const struct hb_batch *b = v->batch;
+    if (v->is_verify || v->first_mask < 0) {
+        return HB_OK;
+    }
+    TRY(check_len(v, HB_RULE_TRACK_INDICES_LENGTH, b->mamba_track_indices.data,
+                  b->mamba_track_indices.len, v->n_rows));
+    if (v->is_extend) {
+        TRY(check_len(v, HB_RULE_TRACK_LENS_LENGTH, b->mamba_track_seqlens.data,
+                      b->mamba_track_seqlens.len, v->n_rows));
+    }
+    return HB_OK;
+}
+
+/* Rules 42..64 (the shapes of all modes but IDLE). */
 static int32_t check_shape(struct hb_batch_view *v) {
     const struct hb_batch *b = v->batch;
     if (v->is_extend) {
@@ -155,20 +182,20 @@ static int32_t check_shape(struct hb_batch_view *v) {
     if (v->is_extend && b->extend_num_tokens != v->extend_sum) {
         return fail(v, HB_RULE_EXTEND_NUM_VALUE, -1, b->extend_num_tokens, v->extend_sum);
     }
-    if (b->n_tokens < v->n_real) {
+    if (!v->is_verify && b->n_tokens < v->n_real) {
         return fail(v, HB_RULE_TOKENS_SHORT, -1, b->n_tokens, v->n_real);
     }
     TRY(check_len(v, HB_RULE_TRACK_MASK_LENGTH, b->mamba_track_mask.data, b->mamba_track_mask.len,
                   v->n_rows));
-    if (v->first_mask >= 0) {
-        TRY(check_len(v, HB_RULE_TRACK_INDICES_LENGTH, b->mamba_track_indices.data,
-                      b->mamba_track_indices.len, v->n_rows));
+    TRY(check_track_shape(v));
+    if (v->has_attention) {
+        TRY(check_attention_shape(v));
     }
-    if (v->first_mask >= 0 && v->is_extend) {
-        TRY(check_len(v, HB_RULE_TRACK_LENS_LENGTH, b->mamba_track_seqlens.data,
-                      b->mamba_track_seqlens.len, v->n_rows));
+    if (v->is_verify) {
+        TRY(hb_validate_verify_shape(v));
+        count_nodes(v);
     }
-    return v->has_attention ? check_attention_shape(v) : HB_OK;
+    return HB_OK;
 }
 
 static void init_view(struct hb_batch_view *v, const struct hb_validate_env *env,
@@ -177,18 +204,43 @@ static void init_view(struct hb_batch_view *v, const struct hb_validate_env *env
     v->is_idle = hb_mode_is(batch->forward_mode, HB_MODE_IS_IDLE);
     v->is_extend = hb_mode_is(batch->forward_mode, HB_MODE_IS_EXTEND_WITHOUT_SPECULATIVE);
     v->is_mixed = hb_mode_is(batch->forward_mode, HB_MODE_IS_MIXED);
+    v->is_verify = hb_mode_is(batch->forward_mode, HB_MODE_IS_TARGET_VERIFY);
     v->has_attention = env->has_attention;
     v->n_rows = batch->batch_size;
     v->n_live = batch->has_original_batch_size ? batch->original_batch_size : batch->batch_size;
     v->n_extend = v->is_extend ? batch->n_extend : 0;
     v->first_mask = -1;
     const struct hb_u8s *mask = &batch->mamba_track_mask;
-    for (int64_t r = 0; !v->is_idle && mask->data != NULL && r < mask->len; r++) {
+    const int32_t has_mask =
+        !v->is_idle && !hb_mode_is(batch->forward_mode, HB_MODE_IS_DRAFT_EXTEND_V2);
+    for (int64_t r = 0; has_mask && mask->data != NULL && r < mask->len; r++) {
         if (mask->data[r] != 0) {
             v->first_mask = r;
             break;
         }
     }
+}
+
+/* Rules 40, 41 before the shapes, 70 to 73 after them. */
+static int32_t check_counts(const struct hb_batch_view *v) {
+    if (v->n_rows < 0) {
+        return fail(v, HB_RULE_BATCH_NEGATIVE, -1, v->n_rows, 0);
+    }
+    if (v->batch->n_tokens < 0) {
+        return fail(v, HB_RULE_TOKENS_NEGATIVE, -1, v->batch->n_tokens, 0);
+    }
+    return HB_OK;
+}
+
+static int32_t check_capacity(const struct hb_batch_view *v) {
+    const struct hb_config *config = v->env->config;
+    if (v->n_rows > config->max_batch) {
+        return fail(v, HB_RULE_BATCH_CAPACITY, -1, v->n_rows, config->max_batch);
+    }
+    if (v->batch->n_tokens > config->max_tokens) {
+        return fail(v, HB_RULE_TOKENS_CAPACITY, -1, v->batch->n_tokens, config->max_tokens);
+    }
+    return v->is_verify ? hb_validate_verify_capacity(v) : HB_OK;
 }
 
 int32_t hb_validate_batch(const struct hb_validate_env *env, const struct hb_batch *batch,
@@ -198,25 +250,22 @@ int32_t hb_validate_batch(const struct hb_validate_env *env, const struct hb_bat
     if (batch == NULL) {
         return hb_fail(err, HB_RULE_BATCH_NULL, -1, 0, 0);
     }
-    TRY(check_mode(batch->forward_mode, err));
+    if (!hb_mode_is(batch->forward_mode, HB_MODE_EAGER_VALID)) {
+        return hb_fail(err, HB_RULE_MODE_INVALID, -1, batch->forward_mode, 0);
+    }
+    const int32_t is_draft_extend = hb_mode_is(batch->forward_mode, HB_MODE_IS_DRAFT_EXTEND_V2);
     init_view(v, env, batch, err);
-    if (!v->is_idle) {
+    const int32_t reads_arrays = !v->is_idle && !is_draft_extend;
+    if (reads_arrays) {
         TRY(check_absent(v));
     }
-    if (v->n_rows < 0) {
-        return fail(v, HB_RULE_BATCH_NEGATIVE, -1, v->n_rows, 0);
-    }
-    if (batch->n_tokens < 0) {
-        return fail(v, HB_RULE_TOKENS_NEGATIVE, -1, batch->n_tokens, 0);
-    }
-    if (!v->is_idle) {
+    TRY(check_counts(v));
+    if (reads_arrays) {
         TRY(check_shape(v));
     }
-    if (v->n_rows > env->config->max_batch) {
-        return fail(v, HB_RULE_BATCH_CAPACITY, -1, v->n_rows, env->config->max_batch);
-    }
-    if (batch->n_tokens > env->config->max_tokens) {
-        return fail(v, HB_RULE_TOKENS_CAPACITY, -1, batch->n_tokens, env->config->max_tokens);
+    TRY(check_capacity(v));
+    if (is_draft_extend) {
+        return HB_OK;
     }
     TRY(hb_validate_range(v));
     return v->is_idle ? HB_OK : hb_validate_slots(v);

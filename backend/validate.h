@@ -5,6 +5,7 @@
 #ifndef HB_BACKEND_VALIDATE_H
 #define HB_BACKEND_VALIDATE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "backend/batch.h"
@@ -33,14 +34,24 @@ struct hb_batch_view {
     int64_t extend_sum; /* sum of extend_seq_lens as given */
     int64_t n_real;     /* real tokens */
     int64_t first_mask; /* first set entry of the track mask, -1: none */
-    int32_t is_idle, is_extend, is_mixed;
+    int32_t is_idle, is_extend, is_mixed, is_verify;
     int32_t has_attention;
 };
+
+/* TARGET_VERIFY: draft nodes of row r. The layout must have passed its shape rules. */
+static inline int64_t hb_view_nodes(const struct hb_batch_view *v, int64_t r) {
+    const int32_t *layout = v->batch->ragged_verify_layout.data;
+    return layout != NULL ? (int64_t)layout[r + 1] - layout[r] : v->batch->draft_token_num;
+}
 
 /* batch may be null. */
 int32_t hb_validate_batch(const struct hb_validate_env *env, const struct hb_batch *batch,
                           struct hb_error *err);
-/* Rules 80..96, in validate_range.c; called after the shapes were found right. */
+/* Rules 60..64, 72, 73 and 98..103 of TARGET_VERIFY, in validate_verify.c. */
+int32_t hb_validate_verify_shape(const struct hb_batch_view *v);
+int32_t hb_validate_verify_capacity(const struct hb_batch_view *v);
+int32_t hb_validate_verify_range(const struct hb_batch_view *v);
+/* Rules 80..103, in validate_range.c; called after the shapes were found right. */
 int32_t hb_validate_range(const struct hb_batch_view *v);
 /* Rules 110..132, in validate_slots.c; called after the ranges were found right. */
 int32_t hb_validate_slots(const struct hb_batch_view *v);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Batch checks, RANGE class (rules 80..96). One function per rule, each over all rows before the
+ * Batch checks, RANGE class (rules 80..96; 98..103 are in validate_verify.c). One function per rule, each over all rows before the
  * next rule. */
 #include "backend/validate.h"
 
@@ -21,8 +21,16 @@ static int is_masked(const struct hb_batch_view *v, int64_t r) {
 
 /* Tokens of a live row that were there before this forward. */
 static int64_t row_prefix(const struct hb_batch_view *v, int64_t r) {
+    if (v->is_verify) {
+        return v->batch->seq_lens.data[r];
+    }
     return is_decode_row(v, r) ? (int64_t)v->batch->seq_lens.data[r] - 1
                                : v->batch->extend_prefix_lens.data[r];
+}
+
+/* Tokens of a live row after this forward; of a verify, with all its nodes. */
+static int64_t row_end(const struct hb_batch_view *v, int64_t r) {
+    return v->batch->seq_lens.data[r] + (v->is_verify ? hb_view_nodes(v, r) : 0);
 }
 
 static int32_t check_requests(const struct hb_batch_view *v) {
@@ -85,6 +93,9 @@ static int32_t check_lengths(const struct hb_batch_view *v) {
 /* Rules 88..90. */
 static int32_t check_track_rows(const struct hb_batch_view *v) {
     const int64_t last = v->env->config->n_slots;
+    if (v->is_verify) {
+        return HB_OK; /* rule 103 */
+    }
     for (int64_t r = v->n_live; r < v->n_rows; r++) {
         if (is_masked(v, r)) {
             return fail(v, HB_RULE_TRACK_MASK_PADDING, r, 0, 0);
@@ -140,7 +151,8 @@ static int32_t check_new_entries(const struct hb_batch_view *v) {
     for (int64_t r = 0; r < v->n_live; r++) {
         const int32_t *row =
             b->req_to_token.data + (int64_t)b->req_pool_indices.data[r] * b->req_to_token_cols;
-        for (int64_t pos = row_prefix(v, r); pos < b->seq_lens.data[r]; pos++, token++) {
+        const int64_t end = row_end(v, r);
+        for (int64_t pos = row_prefix(v, r); pos < end; pos++, token++) {
             if (row[pos] != b->out_cache_loc.data[token]) {
                 return fail(v, HB_RULE_REQ_TO_TOKEN_NEW, r, row[pos], b->out_cache_loc.data[token]);
             }
@@ -177,8 +189,8 @@ static int32_t check_attention(const struct hb_batch_view *v) {
         }
     }
     for (int64_t r = 0; r < v->n_live; r++) {
-        if (b->seq_lens.data[r] > context) {
-            return fail(v, HB_RULE_CONTEXT_RANGE, r, b->seq_lens.data[r], context);
+        if (row_end(v, r) > context) {
+            return fail(v, HB_RULE_CONTEXT_RANGE, r, row_end(v, r), context);
         }
     }
     const int32_t status = check_new_entries(v);
@@ -201,5 +213,6 @@ int32_t hb_validate_range(const struct hb_batch_view *v) {
             return status;
         }
     }
-    return v->has_attention ? check_attention(v) : HB_OK;
+    const int32_t status = v->has_attention ? check_attention(v) : HB_OK;
+    return status == HB_OK && v->is_verify ? hb_validate_verify_range(v) : status;
 }

@@ -1,16 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Causal attention over the cache (ops-attention.md 3), fp32, one block of keys: the maximum first,
- * then the sums. */
+ * Attention over the cache (ops-attention.md 3), causal or over a tree of draft nodes (3.1), fp32,
+ * one block of keys: the maximum first, then the sums. */
 #include "kernels/common.cuh"
 #include "kernels/launchers.cuh"
 
 enum { QUERY_THREADS = HB_SIZE(32, 8), TILE_D = 64 };
 
-/* What one thread works on: token index, q head, its kv head, and the last key position. */
+/* What one thread works on: token index, q head, its kv head, the last key position, and the
+ * position of the row's first query token. */
 struct query {
-    int32_t row, head, kv_head, last;
+    int32_t row, head, kv_head, last, first;
     int64_t token;
 };
+
+/* Verify of trees: a draft node sees the tokens before the draft, its ancestors and itself. A parent
+ * has a smaller index than its child, so the walk up ends at or below j. */
+HB_INLINE int32_t is_visible(const struct hb_k_attention &args, const struct query &q, int32_t j) {
+    if (!args.parent || j < q.first) {
+        return 1;
+    }
+    const int32_t *parent = args.parent + (int64_t)q.row * args.max_draft;
+    int32_t node = q.last - q.first;
+    while (node > j - q.first) {
+        node = parent[node];
+    }
+    return node == j - q.first;
+}
 
 /* Element [slot of position j][kv head][0] of the cache. */
 HB_INLINE int64_t key_index(const struct hb_k_attention &args, const struct query &q,
@@ -31,8 +46,11 @@ HB_INLINE float score(const struct hb_k_attention &args, const struct query &q, 
 }
 
 HB_INLINE float largest_score(const struct hb_k_attention &args, const struct query &q) {
-    float largest = score(args, q, key_index(args, q, 0));
+    float largest = score(args, q, key_index(args, q, 0)); /* the root at the latest: seen by all */
     for (int32_t j = 1; j <= q.last; j++) {
+        if (!is_visible(args, q, j)) {
+            continue;
+        }
         const float l = score(args, q, key_index(args, q, j));
         largest = l > largest ? l : largest;
     }
@@ -40,12 +58,15 @@ HB_INLINE float largest_score(const struct hb_k_attention &args, const struct qu
 }
 
 /* out[d0 .. d0 + n_d - 1] = sum_j w_j v_j / sum_j w_j, keys ascending; keys after the query's
- * position are never read. */
+ * position, and nodes of other branches, are never read. */
 HB_INLINE void attend(const struct hb_k_attention &args, const struct query &q, float largest,
                       int32_t d0, int32_t n_d) {
     float total = 0.0f;
     float sum[TILE_D] = {0.0f};
     for (int32_t j = 0; j <= q.last; j++) {
+        if (!is_visible(args, q, j)) {
+            continue;
+        }
         const int64_t key = key_index(args, q, j);
         const float weight = hb_exp(score(args, q, key) - largest);
         total += weight;
@@ -70,9 +91,10 @@ HB_KERNEL(attention_v0_kernel, struct hb_k_attention, args) {
         return;
     }
     const int32_t len = hb_row_len(args.rows, q.row);
+    q.first = args.seq_lens[q.row] - len;
     for (int32_t t = HB_THREAD; t < len; t += HB_THREADS) {
         q.token = (int64_t)args.rows.qsl[q.row] + t;
-        q.last = args.seq_lens[q.row] - len + t;
+        q.last = q.first + t;
         if (q.last < 0) {
             for (int32_t d = 0; d < args.attn_dim; d++) {
                 hb_clear(args.out, query_index(args, q) + d, args.act_dtype);

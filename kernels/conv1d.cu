@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Causal depthwise convolution with a slot pool (ops-mamba2.md 1): prefill in two forms, decode
- * update, tracking.
+ * update, tracking, draft verification.
  *
  * One channel of one row sees xe = history [W] followed by the row's T inputs:
  *   y[t] = act(bias + sum_j w[j] xe[t + j]), j = 0 .. W, in that order; the new history is xe[T ..
@@ -53,11 +53,13 @@ HB_INLINE void open_channel(const struct hb_k_conv &args, int32_t row, int32_t c
     }
 }
 
-/* bias + sum of taps, from the oldest; entries before first are skipped, not multiplied by zero. */
+/* bias + sum of taps, from the oldest; entries before first are skipped, not multiplied by zero.
+ * Each product and sum is rounded by itself: prefill, decode and verification agree bit for bit on
+ * every device. */
 HB_INLINE float sum_taps(const struct channel *channel) {
     float sum = channel->bias;
     for (int32_t j = 0; j < MAX_WIDTH; j++) {
-        sum = j >= channel->first ? sum + channel->tap[j] * channel->input[j] : sum;
+        sum = j >= channel->first ? HB_MUL_ADD(channel->tap[j], channel->input[j], sum) : sum;
     }
     return sum;
 }
@@ -121,7 +123,7 @@ HB_INLINE void conv_tile(const struct hb_k_conv &args, const float *tile, int32_
         const float *weight = args.weight + (int64_t)channel * args.width;
         float sum = args.bias ? args.bias[channel] : 0.0f;
         for (int32_t j = 0; j < args.width; j++) {
-            sum += weight[j] * tile[(t + j) * TILE_CHANNELS + c];
+            sum = HB_MUL_ADD(weight[j], tile[(t + j) * TILE_CHANNELS + c], sum);
         }
         hb_store(args.y, (token0 + t) * args.dim + channel, args.act_dtype, activate(args, sum));
     }
@@ -210,6 +212,52 @@ HB_KERNEL(conv_track_kernel, struct hb_k_conv_track, args) {
     }
 }
 
+/* The node before a node on its path. From the root on it is the committed history: -1 is the
+ * newest entry of the slot's window, -2 the one before. */
+HB_INLINE int32_t node_before(const struct hb_k_conv_verify &args, int32_t row, int32_t node) {
+    if (node <= 0 || !args.parent) {
+        return node - 1;
+    }
+    return args.parent[(int64_t)row * args.max_draft + node];
+}
+
+/* x, y [T, dim] act, windows [SR, max_draft, dim, W] act; the pool is only read. One thread owns one
+ * channel of one row: writes its y column and its windows. The taps of a node, and the window after
+ * it, are its inputs along the path (ops-mamba2.md 1.4). */
+HB_KERNEL(conv_verify_kernel, struct hb_k_conv_verify, args) {
+    const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
+    const int32_t row = (int32_t)(item / args.conv.dim);
+    const int32_t channel = (int32_t)(item % args.conv.dim);
+    if (row >= args.conv.rows.n_rows || args.conv.rows.slots[row] < 0) {
+        return;
+    }
+    const int32_t window = args.conv.width - 1;
+    const int32_t len = hb_row_len(args.conv.rows, row);
+    const int64_t history = window_index(args.conv, args.conv.rows.slots[row], channel) + window;
+    const int64_t first = (int64_t)args.conv.rows.qsl[row] * args.conv.dim + channel;
+    const int32_t dtype = args.conv.act_dtype;
+    struct channel state;
+    open_channel(args.conv, row, channel, &state);
+    for (int32_t t = 0; t < len; t++) {
+        const int64_t entry = ((int64_t)row * args.max_draft + t) * args.conv.dim + channel;
+        int32_t node = t;
+        for (int32_t j = MAX_WIDTH - 1; j >= state.first; j--) {
+            const void *from = node >= 0 ? args.conv.x : args.conv.pool;
+            const int64_t at = node >= 0 ? first + (int64_t)node * args.conv.dim : history + node;
+            state.input[j] = hb_load(from, at, dtype);
+            if (j > state.first) {
+                hb_copy(args.windows, entry * window + j - state.first - 1, from, at, dtype);
+            }
+            node = node_before(args, row, node);
+        }
+        hb_store(args.conv.y, first + (int64_t)t * args.conv.dim, dtype,
+                 activate(args.conv, sum_taps(&state)));
+    }
+    if (HB_DEFECT(args.conv.defect, VERIFY_CONV_STORED) && len > 0) {
+        store_window(args.conv, row, channel);
+    }
+}
+
 extern "C" int32_t HB_K(hb_k_conv_prefill)(const struct hb_k_conv *args) {
     const int64_t n_items = (int64_t)args->rows.n_rows * args->dim;
     if (n_items == 0) {
@@ -247,5 +295,14 @@ extern "C" int32_t HB_K(hb_k_conv_track)(const struct hb_k_conv_track *args) {
         return HB_OK;
     }
     return HB_LAUNCH(conv_track_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1),
+                     HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
+}
+
+extern "C" int32_t HB_K(hb_k_conv_verify)(const struct hb_k_conv_verify *args) {
+    const int64_t n_items = (int64_t)args->conv.rows.n_rows * args->conv.dim;
+    if (n_items == 0) {
+        return HB_OK;
+    }
+    return HB_LAUNCH(conv_verify_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1),
                      HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
 }

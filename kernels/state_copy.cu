@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Pure copies: whole state slots, and new keys and values into the cache (ops-attention.md 2). Bit
- * exact. */
+ * Pure copies: whole state slots, inside a pool or from the intermediate caches of a verify
+ * (speculative.md 5), and new keys and values into the cache (ops-attention.md 2). Bit exact. */
 #include "kernels/common.cuh"
 #include "kernels/launchers.cuh"
 
 enum { PIECE_BYTES = 64 }; /* of one thread */
 
-/* pool [NS1, slot_bytes]. One thread owns 64 bytes of one destination: whole words where slots are
- * made of words. Pairs with a negative end are skipped. */
+/* pool [NS1, slot_bytes], src_pool entries of the same size. One thread owns 64 bytes of one
+ * destination: whole words where slots are made of words. Pairs with a negative end are skipped. */
 HB_KERNEL(slots_kernel, struct hb_k_slots, args) {
     const uint64_t pieces = (args.slot_bytes + PIECE_BYTES - 1) / PIECE_BYTES;
     const uint64_t item = (uint64_t)HB_BLOCK_X * (uint64_t)HB_THREADS + (uint64_t)HB_THREAD;
@@ -22,13 +22,15 @@ HB_KERNEL(slots_kernel, struct hb_k_slots, args) {
     const uint64_t from = args.src ? (uint64_t)args.src[pair] * args.slot_bytes + first : 0;
     if (args.slot_bytes % sizeof(uint32_t) == 0) {
         uint32_t *pool = (uint32_t *)args.pool;
+        const uint32_t *source = args.src_pool ? (const uint32_t *)args.src_pool : pool;
         for (uint64_t i = 0; i < bytes / sizeof *pool; i++) {
-            pool[to / sizeof *pool + i] = args.src ? pool[from / sizeof *pool + i] : 0U;
+            pool[to / sizeof *pool + i] = args.src ? source[from / sizeof *pool + i] : 0U;
         }
     } else {
         uint8_t *pool = (uint8_t *)args.pool;
+        const uint8_t *source = args.src_pool ? (const uint8_t *)args.src_pool : pool;
         for (uint64_t i = 0; i < bytes; i++) {
-            pool[to + i] = args.src ? pool[from + i] : (uint8_t)0;
+            pool[to + i] = args.src ? source[from + i] : (uint8_t)0;
         }
     }
 }

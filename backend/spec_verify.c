@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Commit after a verify (speculative.md section 5): states of the intermediate caches become the
+ * rows' states, or checkpoints. What a commit needs of the verify (rows, slots, node counts) is the
+ * metadata of that forward, which stays until the next begin succeeds. */
+#include <stddef.h>
+
+#include "backend/defects.h"
+#include "backend/hybrid.h"
+#include "backend/memory.h"
+
+/* One call, while it is checked and run. */
+struct commit {
+    const struct hb_hybrid *h;
+    const struct hb_metadata *meta; /* of the verify */
+    const struct hb_commit *args;
+    struct hb_error *err;
+    int32_t n_rows; /* rows that are looked at: live ones; padding rows have no state */
+    int32_t has_track;
+};
+
+static int32_t fail(const struct commit *c, int32_t rule, int64_t row, int64_t value,
+                    int64_t limit) {
+    return hb_fail(c->err, rule, (int32_t)row, value, limit);
+}
+
+static int32_t step_of(const struct commit *c, int32_t r) {
+    return c->args->step.data[r];
+}
+
+/* Node to checkpoint, negative where there is none. */
+static int32_t track_step_of(const struct commit *c, int32_t r) {
+    return c->has_track ? c->args->track_steps.data[r] : -1;
+}
+
+static int32_t last_node(const struct commit *c, int32_t r) {
+    return c->meta->query_start_loc[r + 1] - c->meta->query_start_loc[r] - 1;
+}
+
+/* Rules 32, 33, 65, 66. */
+static int32_t check_shape(const struct commit *c) {
+    const struct hb_commit *a = c->args;
+    const int64_t n = a->n_rows;
+    if (n > 0 && a->step.data == NULL) {
+        return fail(c, HB_RULE_COMMIT_STEP_NULL, -1, 0, n);
+    }
+    if (c->has_track && a->track_steps.data == NULL) {
+        return fail(c, HB_RULE_COMMIT_TRACK_STEPS_NULL, -1, 0, 0);
+    }
+    if (n < 0 || n > c->meta->n_rows) {
+        return fail(c, HB_RULE_COMMIT_ROWS, -1, n, c->meta->n_rows);
+    }
+    const int64_t lens[3] = {a->step.data != NULL ? a->step.len : n,
+                             c->has_track ? a->track_indices.len : n,
+                             c->has_track ? a->track_steps.len : n};
+    for (int32_t i = 0; i < 3; i++) {
+        if (lens[i] != n) {
+            return fail(c, HB_RULE_COMMIT_LENGTH, i, lens[i], n);
+        }
+    }
+    return HB_OK;
+}
+
+/* Rules 104..106. */
+static int32_t check_range(const struct commit *c) {
+    const int64_t n_slots = c->h->config.n_slots;
+    for (int32_t r = 0; r < c->n_rows; r++) {
+        if (step_of(c, r) > last_node(c, r)) {
+            return fail(c, HB_RULE_COMMIT_STEP_RANGE, r, step_of(c, r), last_node(c, r));
+        }
+    }
+    for (int32_t r = 0; r < c->n_rows; r++) {
+        if (track_step_of(c, r) < 0) {
+            continue;
+        }
+        const int64_t dst = c->args->track_indices.data[r];
+        if (dst < 1 || dst > n_slots) {
+            return fail(c, HB_RULE_COMMIT_TRACK_SLOT, r, dst, n_slots);
+        }
+    }
+    for (int32_t r = 0; r < c->n_rows; r++) {
+        if (track_step_of(c, r) > last_node(c, r)) {
+            return fail(c, HB_RULE_COMMIT_TRACK_STEP, r, track_step_of(c, r), last_node(c, r));
+        }
+    }
+    return HB_OK;
+}
+
+/* Checkpoint slot of a row, 0 where there is none. */
+static int32_t track_slot(const struct commit *c, int32_t r) {
+    return track_step_of(c, r) < 0 ? 0 : (int32_t)c->args->track_indices.data[r];
+}
+
+/* Rule 123. seen[slot] = row + 1 while it runs, zero again afterwards. */
+static int32_t check_duplicate(const struct commit *c) {
+    int32_t *seen = c->h->env.slot_seen;
+    int32_t status = HB_OK;
+    for (int32_t r = 0; r < c->n_rows && status == HB_OK; r++) {
+        const int32_t dst = track_slot(c, r);
+        if (dst != 0 && seen[dst] != 0) {
+            status = fail(c, HB_RULE_COMMIT_TRACK_DUPLICATE, r, dst, (int64_t)seen[dst] - 1);
+        } else if (dst != 0) {
+            seen[dst] = r + 1;
+        }
+    }
+    for (int32_t r = 0; r < c->n_rows; r++) {
+        seen[track_slot(c, r)] = 0;
+    }
+    return status;
+}
+
+/* Rules 112, 113, 123, 133. The kinds are those of now: slots may have been freed since the verify. */
+static int32_t check_slots(const struct commit *c) {
+    const int32_t *kind = c->h->pool.slot_kind;
+    for (int32_t r = 0; r < c->n_rows; r++) {
+        const int32_t slot = c->meta->cache_indices[r];
+        const int32_t is_used = step_of(c, r) >= 0 || track_step_of(c, r) >= 0;
+        if (is_used && slot != 0 && kind[slot] == HB_SLOT_FREE) {
+            return fail(c, HB_RULE_COMMIT_SLOT_FREED, r, slot, 0);
+        }
+    }
+    for (int32_t r = 0; r < c->n_rows; r++) {
+        const int32_t dst = track_slot(c, r);
+        if (dst != 0 && kind[dst] == HB_SLOT_FREE) {
+            return fail(c, HB_RULE_COMMIT_TRACK_FREED, r, dst, 0);
+        }
+    }
+    const int32_t status = check_duplicate(c);
+    if (status != HB_OK) {
+        return status;
+    }
+    for (int32_t r = 0; r < c->n_rows; r++) {
+        const int32_t dst = track_slot(c, r);
+        if (dst != 0 && kind[dst] != HB_SLOT_TRACK) {
+            return fail(c, HB_RULE_COMMIT_TRACK_ALIAS, r, dst, 0);
+        }
+    }
+    return HB_OK;
+}
+
+/* Copies of one kind: entry src[i] of the caches to slot dst[i], on the host and on the device. */
+struct pairs {
+    int32_t n;
+    int32_t *src, *dst;
+    const int32_t *device_src, *device_dst;
+};
+
+static struct pairs open_pairs(const struct hb_hybrid *h, int32_t part) {
+    const int64_t size = h->config.spec_rows;
+    int32_t *host = h->commit_pairs + 2 * part * size;
+    const int32_t *device = (const int32_t *)h->device_pairs + 2 * part * size;
+    return (struct pairs){
+        .src = host, .dst = host + size, .device_src = device, .device_dst = device + size};
+}
+
+static void add_pair(const struct commit *c, struct pairs *pairs, int32_t r, int32_t step,
+                     int32_t slot) {
+    pairs->src[pairs->n] = r * c->h->config.max_draft + step;
+    pairs->dst[pairs->n++] = slot;
+}
+
+/* State of a row. A negative step leaves it as it is. */
+static void add_step(const struct commit *c, struct pairs *pairs, int32_t r) {
+    int32_t step = step_of(c, r);
+    if (step < 0) {
+        if (HB_DEFECT(c->h->config.defect, SCATTER_WRAP)) {
+            add_pair(c, pairs, r, 0, c->h->config.n_slots);
+        }
+        return;
+    }
+    if (HB_DEFECT(c->h->config.defect, VERIFY_SHAPE)) {
+        step = step > 0 ? step - 1 : 0;
+    }
+    add_pair(c, pairs, r, step, c->meta->cache_indices[r]);
+}
+
+/* In every layer that ran in the verify. Entries have the size of slots. */
+static int32_t scatter(const struct hb_hybrid *h, const struct pairs *pairs, struct hb_error *err) {
+    const struct hb_kernels *k = h->kernels;
+    int32_t status = HB_OK;
+    for (int32_t l = 0; l < h->config.n_layers && status == HB_OK && pairs->n > 0; l++) {
+        const struct hb_hybrid_layer *layer = &h->layer[l];
+        if (layer->kind != HB_LAYER_MAMBA2 || ((h->layers_verified >> l) & 1U) == 0) {
+            continue;
+        }
+        struct hb_k_slots args = {.n_pairs = pairs->n,
+                                  .defect = h->config.defect,
+                                  .slot_bytes = h->pool.conv_slot_bytes,
+                                  .src = pairs->device_src,
+                                  .dst = pairs->device_dst,
+                                  .pool = h->pool.conv[layer->pool_layer],
+                                  .src_pool = layer->spec.windows};
+        status = hb_device_check(k, k->slots(&args), err);
+        if (status == HB_OK) {
+            args.slot_bytes = h->pool.temporal_slot_bytes;
+            args.pool = h->pool.temporal[layer->pool_layer];
+            args.src_pool = layer->spec.states;
+            status = hb_device_check(k, k->slots(&args), err);
+        }
+    }
+    return status;
+}
+
+/* Rows first, then checkpoints: a slot that was freed and taken as a checkpoint since the verify may
+ * be in both. */
+static int32_t run(const struct commit *c) {
+    const struct hb_hybrid *h = c->h;
+    const struct hb_kernels *k = h->kernels;
+    if (c->n_rows == 0) {
+        return HB_OK;
+    }
+    struct pairs rows = open_pairs(h, 0);
+    struct pairs checkpoints = open_pairs(h, 1);
+    for (int32_t r = 0; r < c->n_rows; r++) {
+        add_step(c, &rows, r);
+        if (track_step_of(c, r) >= 0) {
+            add_pair(c, &checkpoints, r, track_step_of(c, r), track_slot(c, r));
+        }
+    }
+    int32_t status = HB_OK;
+    if (rows.n + checkpoints.n > 0) {
+        const uint64_t bytes = 4 * (uint64_t)h->config.spec_rows * sizeof(int32_t);
+        status = hb_device_check(k, k->to_device(h->device_pairs, h->commit_pairs, bytes), c->err);
+    }
+    if (status == HB_OK) {
+        status = scatter(h, &rows, c->err);
+    }
+    if (status == HB_OK) {
+        status = scatter(h, &checkpoints, c->err);
+    }
+    return status == HB_OK ? hb_device_check(k, k->sync(), c->err) : status;
+}
+
+int32_t hb_hybrid_commit(struct hb_hybrid *h, const struct hb_commit *commit,
+                         struct hb_error *err) {
+    struct commit c = {
+        .h = h, .meta = &h->forward[h->current].meta, .args = commit, .err = err};
+    if (!h->has_verify) {
+        return hb_fail(err, HB_RULE_NO_VERIFY, -1, 0, 0);
+    }
+    if (commit == NULL) {
+        return hb_fail(err, HB_RULE_COMMIT_NULL, -1, 0, 0);
+    }
+    c.has_track = commit->track_indices.data != NULL;
+    int32_t status = check_shape(&c);
+    if (status != HB_OK) {
+        return status;
+    }
+    c.n_rows = commit->n_rows < c.meta->n_live ? commit->n_rows : c.meta->n_live;
+    status = check_range(&c);
+    if (status == HB_OK) {
+        status = check_slots(&c);
+    }
+    return status == HB_OK ? run(&c) : status;
+}
