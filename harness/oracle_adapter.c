@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The float64 oracle behind the adapter table (contracts.md section 2): a backend whose numbers are
  * the reference and whose statuses are the prediction. It must pass every check, which tests the
- * harness itself. Construction, buffers, slots and regions; forwards are in oracle_forward.c. */
+ * harness itself. Construction, buffers, slots and regions; forwards are in oracle_forward.c,
+ * commits in oracle_verify.c. */
 #include "harness/oracle_adapter.h"
 
 #include <math.h>
@@ -65,7 +66,8 @@ static void fill_caps(struct hb_caps *caps) {
                              .name = "oracle",
                              .modes = 1U << HB_MODE_EXTEND | 1U << HB_MODE_DECODE |
                                       1U << HB_MODE_MIXED | 1U << HB_MODE_IDLE |
-                                      1U << HB_MODE_SPLIT_PREFILL | 1U << HB_MODE_DLLM_EXTEND,
+                                      1U << HB_MODE_SPLIT_PREFILL | 1U << HB_MODE_DLLM_EXTEND |
+                                      1U << HB_MODE_TARGET_VERIFY | 1U << HB_MODE_DRAFT_EXTEND_V2,
                              .layer_kinds = (1U << HB_N_LAYER_KINDS) - 1,
                              .act_dtypes = (1U << HB_N_FLOAT_DTYPES) - 1,
                              .state_dtypes = (1U << HB_N_FLOAT_DTYPES) - 1,
@@ -73,7 +75,9 @@ static void fill_caps(struct hb_caps *caps) {
                              .has_regions = 1,
                              .deterministic = 1,
                              .batch_invariant = 1,
-                             .exact_guards = 1};
+                             .exact_guards = 1,
+                             .tree_verify = 1,
+                             .ragged_verify = 1};
     for (int form = 0; form < HB_N_FORMS; form++) {
         for (int path = 0; path < HB_N_PATHS; path++) {
             for (int32_t dtype = 0; dtype < HB_N_FLOAT_DTYPES; dtype++) {
@@ -104,38 +108,47 @@ static void oracle_destroy(void *handle) {
         return;
     }
     for (int32_t i = 0; i < HB_MAX_LAYERS; i++) {
-        free(o->layer[i].pool[0]);
-        free(o->layer[i].pool[1]);
+        for (int32_t part = 0; part < HB_ORACLE_POOLS; part++) {
+            free(o->layer[i].pool[part]);
+        }
         free(o->layer[i].numbers);
     }
     hb_ref_state_free(o->state);
     hb_ref_state_free(o->at);
     hb_slot_model_destroy(&o->slots);
     hb_oracle_forward_drop(&o->forward);
+    hb_oracle_verify_drop(&o->verify);
     free(o);
 }
 
-/* Bytes of the two pools of a layer; 0 when they are more than MOST_BYTES. */
-static int pool_bytes(const struct hb_config *c, int32_t kind, uint64_t bytes[2]) {
+/* Bytes of one pool of a layer, 0 where it has none; returns 0 when they are more than MOST_BYTES.
+ */
+static int pool_bytes(const struct hb_config *c, int32_t kind, int32_t pool, uint64_t *bytes) {
     int64_t width[4];
     hb_oracle_widths(c, kind, width);
-    for (int32_t part = 0; part < 2; part++) {
-        uint64_t factor[3] = {(uint64_t)c->n_kv, (uint64_t)width[1], 1};
-        int32_t dtype = c->act_dtype;
-        if (kind == HB_LAYER_MAMBA2) {
-            factor[0] = (uint64_t)c->n_slots + 1;
-            factor[1] = (uint64_t)(part == 0 ? width[1] : width[0]);
-            factor[2] = (uint64_t)(part == 0 ? c->conv_width - 1 : c->state_size);
-            dtype = part == 0 ? c->act_dtype : c->state_dtype;
-        }
-        bytes[part] = (uint64_t)hb_dtype_bytes(dtype);
-        for (int i = 0; i < 3; i++) {
-            if (factor[i] > MOST_BYTES / bytes[part]) {
-                return 0;
-            }
-            bytes[part] *= factor[i];
-        }
+    int caches = pool >= HB_ORACLE_CACHES;
+    int conv = pool % 2 == 0;
+    uint64_t factor[4] = {(uint64_t)c->n_kv, (uint64_t)width[1], 1, 1};
+    int32_t dtype = c->act_dtype;
+    *bytes = 0;
+    if (caches && (c->spec_rows == 0 || kind != HB_LAYER_MAMBA2)) {
+        return 1;
     }
+    if (kind == HB_LAYER_MAMBA2) {
+        factor[0] = (uint64_t)(caches ? c->spec_rows : c->n_slots + (int64_t)1);
+        factor[1] = (uint64_t)(conv ? width[1] : width[0]);
+        factor[2] = (uint64_t)(conv ? c->conv_width - 1 : c->state_size);
+        factor[3] = (uint64_t)(caches ? c->max_draft : 1);
+        dtype = conv ? c->act_dtype : c->state_dtype;
+    }
+    uint64_t n = (uint64_t)hb_dtype_bytes(dtype);
+    for (int i = 0; i < 4; i++) {
+        if (factor[i] > MOST_BYTES / n) {
+            return 0;
+        }
+        n *= factor[i];
+    }
+    *bytes = n;
     return 1;
 }
 
@@ -178,13 +191,15 @@ static int32_t create_layer(struct hb_oracle *o, int32_t i, const struct hb_laye
                             struct hb_error *err) {
     struct hb_oracle_layer *layer = &o->layer[i];
     int32_t kind = o->config.layer_kind[i];
-    if (!pool_bytes(&o->config, kind, layer->bytes)) {
-        return no_memory(err, "state pool");
-    }
-    for (int part = 0; part < 2; part++) {
-        layer->pool[part] = calloc(layer->bytes[part], 1);
-        if (layer->pool[part] == NULL) {
+    for (int32_t part = 0; part < HB_ORACLE_POOLS; part++) {
+        if (!pool_bytes(&o->config, kind, part, &layer->bytes[part])) {
             return no_memory(err, "state pool");
+        }
+        if (layer->bytes[part] > 0) {
+            layer->pool[part] = calloc(layer->bytes[part], 1);
+            if (layer->pool[part] == NULL) {
+                return no_memory(err, "state pool");
+            }
         }
     }
     if (kind != HB_LAYER_MAMBA2) {
@@ -387,6 +402,7 @@ const struct hb_adapter *hb_adapter_oracle(void) {
                                             .region = hb_oracle_region,
                                             .region_read = hb_oracle_region_read,
                                             .region_write = hb_oracle_region_write,
+                                            .commit = hb_oracle_commit,
                                             .launches = oracle_launches};
     return &table;
 }

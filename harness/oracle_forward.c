@@ -13,6 +13,7 @@
 void hb_oracle_forward_drop(struct hb_oracle_forward *forward) {
     free(forward->rows);
     free(forward->maps);
+    free(forward->draft);
     memset(forward, 0, sizeof *forward);
 }
 
@@ -73,6 +74,25 @@ static int32_t copy_maps(struct hb_oracle_forward *f, const struct hb_batch *b) 
     return HB_OK;
 }
 
+static int32_t make_rows(const struct hb_oracle *o, const struct hb_batch *b,
+                         struct hb_oracle_forward *f) {
+    f->rows = calloc((size_t)f->n_rows + 1, sizeof *f->rows);
+    if (f->rows == NULL) {
+        return HB_ERR_MEMORY;
+    }
+    for (int32_t r = 0; r < f->n_rows; r++) {
+        make_row(o, b, r, &f->rows[r]);
+    }
+    if (b->forward_mode == HB_MODE_TARGET_VERIFY && hb_oracle_verify_rows(f, b) != HB_OK) {
+        return HB_ERR_MEMORY;
+    }
+    for (int32_t r = 0; r < f->n_rows; r++) {
+        f->rows[r].token = f->n_real;
+        f->n_real += f->rows[r].n;
+    }
+    return has_kind(&o->config, HB_LAYER_ATTENTION) && f->n_rows > 0 ? copy_maps(f, b) : HB_OK;
+}
+
 int32_t hb_oracle_begin(void *handle, const struct hb_batch *batch, struct hb_error *err) {
     struct hb_oracle *o = handle;
     struct hb_oracle_forward f = {0};
@@ -84,24 +104,22 @@ int32_t hb_oracle_begin(void *handle, const struct hb_batch *batch, struct hb_er
     if (e.status != HB_OK) {
         return hb_oracle_pass(err, &e);
     }
+    if (batch->forward_mode == HB_MODE_DRAFT_EXTEND_V2) { /* of the other child: no metadata here */
+        hb_oracle_forward_drop(&o->forward);
+        hb_oracle_verify_drop(&o->verify);
+        return HB_OK;
+    }
     f.phase = (struct hb_forward_phase){1, batch->forward_mode, batch->n_tokens, 0};
+    f.batch_size = batch->batch_size;
     if (batch->forward_mode != HB_MODE_IDLE) {
         f.n_rows = batch->has_original_batch_size ? batch->original_batch_size : batch->batch_size;
     }
-    f.rows = calloc((size_t)f.n_rows + 1, sizeof *f.rows);
-    if (f.rows == NULL) {
-        return hb_fail_text(err, HB_ERR_MEMORY, "out of memory: rows of the batch");
-    }
-    for (int32_t r = 0; r < f.n_rows; r++) {
-        make_row(o, batch, r, &f.rows[r]);
-        f.rows[r].token = f.n_real;
-        f.n_real += f.rows[r].n;
-    }
-    if (has_kind(&o->config, HB_LAYER_ATTENTION) && f.n_rows > 0 && copy_maps(&f, batch) != HB_OK) {
+    if (make_rows(o, batch, &f) != HB_OK) {
         hb_oracle_forward_drop(&f);
-        return hb_fail_text(err, HB_ERR_MEMORY, "out of memory: mapping of the batch");
+        return hb_fail_text(err, HB_ERR_MEMORY, "out of memory: metadata of the batch");
     }
     hb_oracle_forward_drop(&o->forward);
+    hb_oracle_verify_drop(&o->verify);
     o->forward = f;
     return HB_OK;
 }
@@ -116,7 +134,9 @@ struct work {
     float *row_out;        /* [width[3]] */
     unsigned char *result; /* [T, width[3]] in the activation type: zero where no real token is */
     float *conv, *ssm;     /* one slot, widened */
-    unsigned char *staged; /* Mamba2: [n_rows, 2] slots: the row's own, then its checkpoint */
+    unsigned char *staged; /* Mamba2: [n_rows, 2] slots: the row's own, then its checkpoint;
+                              in a verify [n_real] draft nodes */
+    int32_t *path;         /* attention: [most new tokens of a row] */
     float *keys, *values;  /* attention: [longest context, width[1]] */
     double *bound, *mag;   /* attention: [width[3]] */
 };
@@ -135,6 +155,7 @@ static void work_free(struct work *w) {
     free(w->conv);
     free(w->ssm);
     free(w->staged);
+    free(w->path);
     free(w->keys);
     free(w->values);
     free(w->bound);
@@ -196,20 +217,26 @@ static void pack_state(const struct hb_config *c, const struct hb_ref_state *sta
     hb_pack(c->state_dtype, w->ssm, n_ssm, bytes + hb_oracle_slot_bytes(c, 0));
 }
 
-/* A decode row always loads its state, a prefill row only with a prefix (metadata.md 4.1). */
+/* Widens the stored bytes of one slot or draft node into the scratch state. */
+static void unpack_state(const struct hb_oracle *o, struct work *w, const unsigned char *conv,
+                         const unsigned char *ssm) {
+    const struct hb_config *c = &o->config;
+    hb_unpack(c->act_dtype, conv, w->width[1] * (c->conv_width - 1), w->conv);
+    hb_unpack(c->state_dtype, ssm, w->width[0] * c->state_size, w->ssm);
+    hb_ref_state_set(c, o->state, w->conv, w->ssm);
+}
+
+/* A decode row and a draft root always load their state, a prefill row only with a prefix
+ * (metadata.md 4.1). */
 static void load_state(const struct hb_oracle *o, const struct hb_oracle_layer *layer,
                        const struct hb_oracle_row *row, struct work *w) {
-    const struct hb_config *c = &o->config;
+    uint64_t slot = (uint64_t)row->slot;
     if (row->path == HB_PATH_PREFILL && row->prefix == 0) {
-        hb_ref_state_zero(c, o->state);
+        hb_ref_state_zero(&o->config, o->state);
         return;
     }
-    uint64_t slot = (uint64_t)row->slot;
-    hb_unpack(c->act_dtype, layer->pool[0] + slot * hb_oracle_slot_bytes(c, 0),
-              w->width[1] * (c->conv_width - 1), w->conv);
-    hb_unpack(c->state_dtype, layer->pool[1] + slot * hb_oracle_slot_bytes(c, 1),
-              w->width[0] * c->state_size, w->ssm);
-    hb_ref_state_set(c, o->state, w->conv, w->ssm);
+    unpack_state(o, w, layer->pool[0] + slot * hb_oracle_slot_bytes(&o->config, 0),
+                 layer->pool[1] + slot * hb_oracle_slot_bytes(&o->config, 1));
 }
 
 static void store_slot(const struct hb_config *c, struct hb_oracle_layer *layer, int32_t slot,
@@ -220,32 +247,71 @@ static void store_slot(const struct hb_config *c, struct hb_oracle_layer *layer,
     memcpy(layer->pool[1] + (uint64_t)slot * ssm, bytes + conv, ssm);
 }
 
-static int run_mamba2(struct hb_oracle *o, int32_t layer_id, struct work *w) {
+/* `n` tokens of a row from its token `t` on, from the scratch state. */
+static int run_tokens(const struct hb_oracle *o, const struct hb_oracle_layer *layer,
+                      const struct hb_oracle_row *row, int32_t t, int32_t n, struct work *w) {
+    const struct hb_config *c = &o->config;
+    int64_t token = row->token + t;
+    int saves = row->dst > 0 && row->path == HB_PATH_PREFILL;
+    int status =
+        hb_ref_mamba2(c, &layer->params, &o->caps.profile[0][row->path][c->act_dtype], row->path, n,
+                      w->in[0] + token * w->width[0], w->in[1] + token * w->width[1],
+                      w->in[2] + token * w->width[2], o->state, w->out, NULL, NULL,
+                      saves ? o->at : NULL, saves ? row->at : 0);
+    if (status == 0) {
+        store_rows(w, c->act_dtype, token, n);
+    }
+    return status == 0;
+}
+
+/* Every node is one decode token from the stored state of its parent. The slots stay as they are.
+ */
+static int verify_mamba2(const struct hb_oracle *o, struct hb_oracle_layer *layer, struct work *w) {
     const struct hb_oracle_forward *f = &o->forward;
     const struct hb_config *c = &o->config;
-    struct hb_oracle_layer *layer = &o->layer[layer_id];
-    uint64_t slot_bytes = hb_oracle_slot_bytes(c, 0) + hb_oracle_slot_bytes(c, 1);
-    w->conv = block(w->width[1] * (c->conv_width - 1), sizeof(float));
-    w->ssm = block(w->width[0] * c->state_size, sizeof(float));
-    w->staged = block(2 * (int64_t)f->n_rows * (int64_t)slot_bytes, 1);
-    if (w->conv == NULL || w->ssm == NULL || w->staged == NULL) {
-        return 0;
+    uint64_t part[2] = {hb_oracle_slot_bytes(c, 0), hb_oracle_slot_bytes(c, 1)};
+    uint64_t bytes = part[0] + part[1];
+    for (int32_t r = 0; r < f->n_rows; r++) {
+        const struct hb_oracle_row *row = &f->rows[r];
+        unsigned char *staged = w->staged + (uint64_t)row->token * bytes;
+        for (int32_t t = 0; t < row->n; t++) {
+            const unsigned char *from = staged + (uint64_t)row->parent[t] * bytes;
+            if (t == 0) {
+                load_state(o, layer, row, w);
+            } else {
+                unpack_state(o, w, from, from + part[0]);
+            }
+            if (!run_tokens(o, layer, row, t, 1, w)) {
+                return 0;
+            }
+            pack_state(c, o->state, w, staged + (uint64_t)t * bytes);
+        }
     }
+    for (int32_t r = 0; r < f->n_rows; r++) {
+        for (int32_t t = 0; t < f->rows[r].n; t++) {
+            const unsigned char *staged = w->staged + (uint64_t)(f->rows[r].token + t) * bytes;
+            uint64_t entry = (uint64_t)r * (uint64_t)c->max_draft + (uint64_t)t;
+            memcpy(layer->pool[HB_ORACLE_CACHES] + entry * part[0], staged, part[0]);
+            memcpy(layer->pool[HB_ORACLE_CACHES + 1] + entry * part[1], staged + part[0], part[1]);
+        }
+    }
+    return 1;
+}
+
+static int forward_mamba2(const struct hb_oracle *o, struct hb_oracle_layer *layer,
+                          struct work *w) {
+    const struct hb_oracle_forward *f = &o->forward;
+    const struct hb_config *c = &o->config;
+    uint64_t slot_bytes = hb_oracle_slot_bytes(c, 0) + hb_oracle_slot_bytes(c, 1);
     for (int32_t r = 0; r < f->n_rows; r++) {
         const struct hb_oracle_row *row = &f->rows[r];
         unsigned char *own = w->staged + 2 * (uint64_t)r * slot_bytes;
-        int saves = row->dst > 0 && row->path == HB_PATH_PREFILL;
         load_state(o, layer, row, w);
-        if (hb_ref_mamba2(c, &layer->params, &o->caps.profile[0][row->path][c->act_dtype],
-                          row->path, row->n, w->in[0] + row->token * w->width[0],
-                          w->in[1] + row->token * w->width[1], w->in[2] + row->token * w->width[2],
-                          o->state, w->out, NULL, NULL, saves ? o->at : NULL,
-                          saves ? row->at : 0) != 0) {
+        if (!run_tokens(o, layer, row, 0, row->n, w)) {
             return 0;
         }
-        store_rows(w, c->act_dtype, row->token, row->n);
         pack_state(c, o->state, w, own);
-        if (saves) {
+        if (row->dst > 0 && row->path == HB_PATH_PREFILL) {
             pack_state(c, o->at, w, own + slot_bytes);
         }
     }
@@ -257,6 +323,21 @@ static int run_mamba2(struct hb_oracle *o, int32_t layer_id, struct work *w) {
         }
     }
     return 1;
+}
+
+static int run_mamba2(struct hb_oracle *o, int32_t layer_id, struct work *w) {
+    const struct hb_config *c = &o->config;
+    int verify = o->forward.phase.mode == HB_MODE_TARGET_VERIFY;
+    int64_t n_staged = verify ? o->forward.n_real : 2 * (int64_t)o->forward.n_rows;
+    uint64_t slot_bytes = hb_oracle_slot_bytes(c, 0) + hb_oracle_slot_bytes(c, 1);
+    w->conv = block(w->width[1] * (c->conv_width - 1), sizeof(float));
+    w->ssm = block(w->width[0] * c->state_size, sizeof(float));
+    w->staged = block(n_staged * (int64_t)slot_bytes, 1);
+    if (w->conv == NULL || w->ssm == NULL || w->staged == NULL) {
+        return 0;
+    }
+    return verify ? verify_mamba2(o, &o->layer[layer_id], w)
+                  : forward_mamba2(o, &o->layer[layer_id], w);
 }
 
 /* Stores the new keys and values of all rows first (ops-attention.md section 2): exact copies. */
@@ -273,6 +354,15 @@ static void store_cache(const struct hb_oracle *o, struct hb_oracle_layer *layer
     }
 }
 
+/* Key and value in a cache slot -> position p of the context. */
+static void load_token(const struct hb_config *c, const struct hb_oracle_layer *layer,
+                       int32_t cache_slot, int64_t p, struct work *w) {
+    int64_t width = w->width[1];
+    size_t at = (size_t)cache_slot * (size_t)width * (size_t)hb_dtype_bytes(c->act_dtype);
+    hb_unpack(c->act_dtype, layer->pool[0] + at, width, w->keys + p * width);
+    hb_unpack(c->act_dtype, layer->pool[1] + at, width, w->values + p * width);
+}
+
 static int run_attention(struct hb_oracle *o, int32_t layer_id, const struct hb_layer_io *io,
                          struct work *w) {
     const struct hb_oracle_forward *f = &o->forward;
@@ -281,28 +371,33 @@ static int run_attention(struct hb_oracle *o, int32_t layer_id, const struct hb_
     int64_t width = w->width[1];
     size_t bytes = (size_t)width * (size_t)hb_dtype_bytes(c->act_dtype);
     int32_t longest = 0;
+    int32_t most_new = 0;
     for (int32_t r = 0; r < f->n_rows; r++) {
         int32_t context = f->rows[r].prefix + f->rows[r].n;
         longest = context > longest ? context : longest;
+        most_new = f->rows[r].n > most_new ? f->rows[r].n : most_new;
     }
     w->keys = block(longest * width, sizeof(float));
     w->values = block(longest * width, sizeof(float));
+    w->path = block(most_new, sizeof *w->path);
     w->bound = block(w->width[3], sizeof(double));
     w->mag = block(w->width[3], sizeof(double));
-    if (w->keys == NULL || w->values == NULL || w->bound == NULL || w->mag == NULL) {
+    if (w->keys == NULL || w->values == NULL || w->path == NULL || w->bound == NULL ||
+        w->mag == NULL) {
         return 0;
     }
     store_cache(o, layer, io, bytes);
     for (int32_t r = 0; r < f->n_rows; r++) {
         const struct hb_oracle_row *row = &f->rows[r];
-        for (int32_t p = 0; p < row->prefix + row->n; p++) {
-            hb_unpack(c->act_dtype, layer->pool[0] + (size_t)row->map[p] * bytes, width,
-                      w->keys + p * width);
-            hb_unpack(c->act_dtype, layer->pool[1] + (size_t)row->map[p] * bytes, width,
-                      w->values + p * width);
+        for (int32_t p = 0; p < row->prefix; p++) {
+            load_token(c, layer, row->map[p], p, w);
         }
         for (int32_t t = 0; t < row->n; t++) {
-            hb_ref_attention(c, &o->caps.profile[0][row->path][c->act_dtype], row->prefix + t + 1,
+            int32_t seen = hb_oracle_ancestors(row, t, w->path);
+            for (int32_t i = row->parent != NULL ? 0 : t; i < seen; i++) {
+                load_token(c, layer, row->map[row->prefix + w->path[i]], row->prefix + i, w);
+            }
+            hb_ref_attention(c, &o->caps.profile[0][row->path][c->act_dtype], row->prefix + seen,
                              w->in[0] + (row->token + t) * w->width[0], w->keys, w->values, w->out,
                              w->bound, w->mag);
             store_rows(w, c->act_dtype, row->token + t, 1);
@@ -389,6 +484,9 @@ int32_t hb_oracle_finish(void *handle, struct hb_error *err) {
                        bytes);
             }
         }
+    }
+    if (o->forward.phase.mode == HB_MODE_TARGET_VERIFY) {
+        hb_oracle_verify_end(o);
     }
     hb_oracle_forward_drop(&o->forward);
     return HB_OK;

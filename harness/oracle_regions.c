@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Persistent bytes of the float64 oracle as regions: two pools per layer, then the tables. */
+ * Persistent bytes of the float64 oracle as regions: two pools per layer, then the tables, then the
+ * two intermediate caches of each Mamba2 layer where there are any. */
 #include "harness/oracle_adapter.h"
 
 #include <string.h>
@@ -53,6 +54,37 @@ static void *describe_table(struct hb_oracle *o, int32_t table, struct hb_region
     return data[table];
 }
 
+/* Intermediate caches: their number, and the layer and part of cache i. */
+static int32_t n_caches(const struct hb_config *c) {
+    int32_t n = 0;
+    for (int32_t l = 0; l < c->n_layers && c->spec_rows > 0; l++) {
+        n += c->layer_kind[l] == HB_LAYER_MAMBA2 ? 2 : 0;
+    }
+    return n;
+}
+
+static void *describe_cache(const struct hb_oracle *o, int32_t i, struct hb_region *r) {
+    static const char *const names[2] = {"intermediate_conv", "intermediate_ssm"};
+    const struct hb_config *c = &o->config;
+    int32_t part = i % 2;
+    int32_t layer = 0;
+    int64_t width[4];
+    for (int32_t left = i / 2;; layer++) {
+        if (c->layer_kind[layer] == HB_LAYER_MAMBA2 && left-- == 0) {
+            break;
+        }
+    }
+    hb_oracle_widths(c, HB_LAYER_MAMBA2, width);
+    const int64_t shape[4] = {c->spec_rows, c->max_draft, width[part == 0 ? 1 : 0],
+                              part == 0 ? c->conv_width - 1 : c->state_size};
+    memcpy(r->name, names[part], strlen(names[part]) + 1);
+    r->layer = layer;
+    r->kind = HB_REGION_STATE;
+    r->dtype = part == 0 ? c->act_dtype : c->state_dtype;
+    set_shape(r, 4, shape);
+    return o->layer[layer].pool[HB_ORACLE_CACHES + part];
+}
+
 /* Describes region i into *r and its bytes into *at. */
 static int32_t find_region(void *handle, int32_t i, struct hb_region *r, unsigned char **at,
                            struct hb_error *err) {
@@ -61,17 +93,19 @@ static int32_t find_region(void *handle, int32_t i, struct hb_region *r, unsigne
         return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
     }
     int32_t n_pools = 2 * o->config.n_layers;
-    if (i < 0 || i >= n_pools + N_TABLES) {
-        return hb_fail_text(err, HB_ERR_RANGE, "region %d is outside 0..%d", i,
-                            n_pools + N_TABLES - 1);
+    int32_t n = n_pools + N_TABLES + n_caches(&o->config);
+    if (i < 0 || i >= n) {
+        return hb_fail_text(err, HB_ERR_RANGE, "region %d is outside 0..%d", i, n - 1);
     }
     memset(r, 0, sizeof *r);
     r->struct_size = sizeof *r;
     if (i < n_pools) {
         describe_pool(&o->config, i / 2, i % 2, r);
         *at = o->layer[i / 2].pool[i % 2];
-    } else {
+    } else if (i < n_pools + N_TABLES) {
         *at = describe_table(o, i - n_pools, r);
+    } else {
+        *at = describe_cache(o, i - n_pools - N_TABLES, r);
     }
     return HB_OK;
 }
@@ -96,7 +130,7 @@ int32_t hb_oracle_n_regions(void *handle, int32_t *n, struct hb_error *err) {
     if (o == NULL) {
         return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
     }
-    *n = 2 * o->config.n_layers + N_TABLES;
+    *n = 2 * o->config.n_layers + N_TABLES + n_caches(&o->config);
     return HB_OK;
 }
 

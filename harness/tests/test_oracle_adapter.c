@@ -9,8 +9,8 @@ static void it_declares_what_it_is(void **state) {
     struct hb_error e = {0};
     (void)state;
     assert_int_equal(table->describe(table->ctx, &caps, &e), HB_OK);
-    assert_true(caps.modes == 0x31e && caps.error_level == 2 && caps.has_regions &&
-                caps.exact_guards);
+    assert_true(caps.modes == 0x37e && caps.error_level == 2 && caps.has_regions &&
+                caps.exact_guards && caps.tree_verify && caps.ragged_verify);
     assert_true(caps.profile[0][0][HB_BF16].u_io > 0.0 && caps.profile[0][0][HB_FP32].u_io == 0.0);
     assert_int_equal(table->describe(table->ctx, NULL, &e), HB_ERR_NULL);
 }
