@@ -24,6 +24,7 @@ struct fixture {
     uint8_t mask[CAP];
     int64_t track[CAP], point[CAP];
     int32_t tokens[REQS * CONTEXT + CAP];
+    int32_t next[CAP], sibling[CAP], layout[CAP]; /* of a verify */
 };
 
 /* The slots of the fixture: 1..4 live, 5 in the tree, 6 and 7 track, 8 free; request r has slot r,
@@ -164,6 +165,9 @@ static void call(const struct fixture *f, struct hb_error *e) {
     EXACT(mamba_track_seqlens);
     EXACT(out_cache_loc);
     EXACT(req_to_token);
+    EXACT(retrieve_next_token);
+    EXACT(retrieve_next_sibling);
+    EXACT(ragged_verify_layout);
 #undef EXACT
     memset(e, 0x5a, sizeof *e);
     hb_expect_begin(&f->config, &f->caps, &f->slots, f->b_null ? NULL : &b, e);
@@ -317,7 +321,7 @@ enum { N_RECIPES = (int)(sizeof RECIPES / sizeof RECIPES[0]) };
 
 static const int32_t BASE_MODES[] = {HB_MODE_EXTEND, HB_MODE_DECODE,        HB_MODE_MIXED,
                                      HB_MODE_IDLE,   HB_MODE_SPLIT_PREFILL, HB_MODE_DLLM_EXTEND};
-static int family_of(int32_t mode) {
+static inline int family_of(int32_t mode) {
     return mode == HB_MODE_DECODE ? D : mode == HB_MODE_MIXED ? M : mode == HB_MODE_IDLE ? I : E;
 }
 
