@@ -221,10 +221,82 @@ static void order_of_token_slots_changes_no_bit(void **state) {
     array_free(&out[1]);
 }
 
+/* Row 3's 17 query tokens as a tree: a node's output is that of causal attention over a table row
+ * that holds the tokens before the draft and the node's path, bit for bit. */
+static void tree_nodes_attend_their_path(void **state) {
+    (void)state;
+    enum { ROW = 3, LEN = 17, MAX_DRAFT = 20, FIRST = 33 - LEN };
+    for (int i = 0; i < 8; i++) {
+        struct attention_case c = {0};
+        if (!rig_open(&c.rig, i & 1, (uint32_t)i)) {
+            continue;
+        }
+        make_case(&c, &shapes[i / 2]);
+        int32_t parent[N_ROWS * MAX_DRAFT] = {0};
+        for (int32_t t = 1; t < LEN; t++) {
+            parent[ROW * MAX_DRAFT + t] = t % 3 == 0 ? t - 1 : t / 3;
+        }
+        for (int r = 0; r < ROW; r++) {
+            for (int32_t t = 1; t < MAX_DRAFT; t++) {
+                parent[r * MAX_DRAFT + t] = t - 1;
+            }
+        }
+        struct hb_k_attention tree = c.args;
+        tree.parent = rig_device(&c.rig, parent, sizeof parent);
+        tree.max_draft = MAX_DRAFT;
+        assert_int_equal(c.rig.k->attention(&c.args), HB_OK);
+        struct array causal = array_read(&c.rig, c.args.out, c.q.n, c.s.act_dtype);
+        assert_int_equal(c.rig.k->attention(&tree), HB_OK);
+        struct array out = array_read(&c.rig, c.args.out, c.q.n, c.s.act_dtype);
+        const size_t bytes = (size_t)(c.s.n_q * c.s.d) * size_of(c.s.act_dtype);
+        const size_t first = (size_t)c.qsl[ROW] * bytes; /* rows before it are chains */
+        assert_memory_equal(out.bytes, causal.bytes, first);
+        for (int32_t t = 0; t < LEN; t++) {
+            int32_t row[MAX_CONTEXT];
+            int32_t path[LEN];
+            int32_t n = 0;
+            for (int32_t node = t;; node = parent[ROW * MAX_DRAFT + node]) {
+                path[n++] = c.table[c.reqs[ROW] * MAX_CONTEXT + FIRST + node];
+                if (node == 0) {
+                    break;
+                }
+            }
+            memcpy(row, c.table + c.reqs[ROW] * MAX_CONTEXT, sizeof row);
+            for (int32_t k = 0; k < n; k++) {
+                row[FIRST + k] = path[n - 1 - k];
+            }
+            struct hb_k_attention one = c.args;
+            const int32_t qsl[2] = {c.qsl[ROW] + t, c.qsl[ROW] + t + 1};
+            const int32_t words[3] = {3, 0, FIRST + n}; /* slot, request, length */
+            int32_t *device = NULL;
+            assert_int_equal(c.rig.k->mem_alloc(sizeof qsl + sizeof words + sizeof row,
+                                                (void **)&device),
+                             HB_OK);
+            (void)c.rig.k->to_device(device, qsl, sizeof qsl);
+            (void)c.rig.k->to_device(device + 2, words, sizeof words);
+            (void)c.rig.k->to_device(device + 5, row, sizeof row);
+            one.rows = (struct hb_k_rows){.n_rows = 1, .qsl = device, .slots = device + 2};
+            one.reqs = device + 3;
+            one.seq_lens = device + 4;
+            one.req_to_token = device + 5;
+            assert_int_equal(c.rig.k->attention(&one), HB_OK);
+            struct array want = array_read(&c.rig, c.args.out, c.q.n, c.s.act_dtype);
+            assert_memory_equal((char *)out.bytes + first + (size_t)t * bytes,
+                                (char *)want.bytes + first + (size_t)t * bytes, bytes);
+            array_free(&want);
+            c.rig.k->mem_free(device);
+        }
+        array_free(&causal);
+        array_free(&out);
+        drop_case(&c);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_matches_double_arithmetic),
         cmocka_unit_test(no_key_gives_zero),
+        cmocka_unit_test(tree_nodes_attend_their_path),
         cmocka_unit_test(order_of_token_slots_changes_no_bit),
     };
     return cmocka_run_group_tests_name("attention", tests, NULL, NULL);

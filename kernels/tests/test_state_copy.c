@@ -47,6 +47,44 @@ static void slots_are_copied_or_cleared_exactly(void **state) {
     }
 }
 
+/* Entries of another array, as a commit copies them: there are more of them than slots. */
+static void slots_come_from_another_array_exactly(void **state) {
+    (void)state;
+    static const size_t sizes[] = {2, 64, 66, 132};
+    enum { N_ENTRIES = 20 };
+    const int32_t src[4] = {19, 0, -1, 7};
+    const int32_t dst[4] = {1, 8, 2, -1};
+    for (int i = 0; i < 8; i++) {
+        const size_t bytes = sizes[i / 2];
+        struct rig rig;
+        if (!rig_open(&rig, i & 1, 1)) {
+            continue;
+        }
+        unsigned char pool[N_SLOTS * 132];
+        unsigned char entries[N_ENTRIES * 132];
+        for (size_t k = 0; k < sizeof entries; k++) {
+            entries[k] = (unsigned char)(k * 7 + k / 256);
+        }
+        memset(pool, 0x55, sizeof pool);
+        const struct hb_k_slots args = {.n_pairs = 4,
+                                        .slot_bytes = bytes,
+                                        .src = rig_device(&rig, src, sizeof src),
+                                        .dst = rig_device(&rig, dst, sizeof dst),
+                                        .pool = rig_device(&rig, pool, N_SLOTS * bytes),
+                                        .src_pool = rig_device(&rig, entries, N_ENTRIES * bytes)};
+        assert_int_equal(rig.k->slots(&args), HB_OK);
+        memcpy(pool + bytes, entries + 19 * bytes, bytes);
+        memcpy(pool + 8 * bytes, entries, bytes);
+        void *got = rig_host(&rig, args.pool, N_SLOTS * bytes);
+        assert_memory_equal(got, pool, N_SLOTS * bytes);
+        free(got);
+        got = rig_host(&rig, args.src_pool, N_ENTRIES * bytes);
+        assert_memory_equal(got, entries, N_ENTRIES * bytes);
+        free(got);
+        rig_close(&rig);
+    }
+}
+
 static void check_kv_write(int table, int32_t dtype) {
     struct rig rig;
     if (!rig_open(&rig, table, 2)) {
@@ -121,6 +159,7 @@ static void empty_launches_do_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slots_are_copied_or_cleared_exactly),
+        cmocka_unit_test(slots_come_from_another_array_exactly),
         cmocka_unit_test(keys_and_values_go_to_their_slots_only),
         cmocka_unit_test(empty_launches_do_nothing),
     };

@@ -44,7 +44,7 @@ static void every_entry_is_set(void **state) {
     assert_true(k->sync && k->set_order && k->launches && k->conv_prefill && k->conv_update &&
                 k->conv_track);
     assert_true(k->ssd_prefill && k->ssm_update && k->gated_norm && k->slots && k->kv_write &&
-                k->attention);
+                k->attention && k->conv_verify && k->ssm_verify);
 }
 
 static void memory_is_poisoned_copied_and_filled(void **state) {
