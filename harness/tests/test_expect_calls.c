@@ -81,6 +81,39 @@ static void create_checks_relations_variants_and_types(void **state) {
     c = base, c.state_size = 257, create_is(&c, 211, -1, 257, 256);
 }
 
+/* The fixture has dim 8, window 3, d_inner 4, N 2. */
+static void create_checks_the_intermediate_caches(void **state) {
+    struct hb_config base;
+    struct hb_config c;
+    struct hb_caps caps;
+    (void)state;
+    fixture_config(&base, &caps);
+    base.spec_rows = 2;
+    base.max_draft = 3;
+    create_is(&base, 0, -1, 0, 0);
+    c = base, c.spec_rows = 0, create_is(&c, 212, -1, 0, 3);
+    c = base, c.max_draft = 0, create_is(&c, 212, -1, 2, 0);
+    c = base, c.spec_rows = -1, create_is(&c, 212, -1, -1, 3);
+    c = base, c.spec_rows = c.max_draft = INT32_MIN, create_is(&c, 212, -1, INT32_MIN, INT32_MIN);
+    c.state_size = 257, create_is(&c, 211, -1, 257, 256); /* the lower number first */
+    c = base, c.max_draft = 1 << 28, create_is(&c, 201, 20, INT64_C(24) << 29, INT32_MAX);
+    c.spec_rows = 1 << 28, create_is(&c, 201, 20, INT64_C(24) << 56, INT32_MAX);
+    c.spec_rows = c.max_draft = INT32_MAX, create_is(&c, 201, 20, INT64_MAX, INT32_MAX);
+    c = base, c.n_heads = c.n_groups = c.norm_group = 1, c.state_size = 16, c.conv_width = 2;
+    c.spec_rows = 1 << 14, c.max_draft = 1 << 12; /* conv 34 * 2^26, temporal 32 * 2^26 */
+    create_is(&c, 201, 20, INT64_C(34) << 26, INT32_MAX);
+    c.head_dim = 40, c.state_size = 1, c.chunk_size = c.page_size = 4;
+    c.spec_rows = 5, c.max_draft = 10226113; /* 42 elements of a window */
+    create_is(&c, 201, 20, INT64_C(42) * 5 * 10226113, INT32_MAX);
+    c.max_draft--; /* 2147483520 elements */
+    create_is(&c, 0, -1, 0, 0);
+    c.head_dim = 64, c.state_size = 128; /* conv 320, temporal 8192 */
+    c.spec_rows = 64, c.max_draft = 4096;
+    create_is(&c, 201, 21, INT64_C(8192) * 64 * 4096, INT32_MAX);
+    c.max_draft = 4095;
+    create_is(&c, 0, -1, 0, 0);
+}
+
 /* ---- layer, finish, entry ---- */
 
 static struct hb_layer_io whole_io(void) {
@@ -278,6 +311,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(create_checks_counts_and_sizes),
         cmocka_unit_test(create_checks_relations_variants_and_types),
+        cmocka_unit_test(create_checks_the_intermediate_caches),
         cmocka_unit_test(layers_check_metadata_repeats_buffers_and_id),
         cmocka_unit_test(every_buffer_needs_exactly_its_bytes),
         cmocka_unit_test(entries_follow_the_refusal_rules),
