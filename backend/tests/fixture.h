@@ -18,6 +18,8 @@ enum {
     TOKENS = 160,
     CONTEXT = 64,
     SLOTS = 12,
+    SPEC_ROWS = 6,
+    MAX_DRAFT = 7,
     KV = 1 + REQS * CONTEXT,
     TRACK_SLOT = 10
 };
@@ -34,6 +36,7 @@ struct fixture {
     int32_t slot_kind[SLOTS + 1];
     int32_t slot_seen[SLOTS + 1];
     int32_t kv_seen[KV];
+    int32_t next[ROWS * MAX_DRAFT], sibling[ROWS * MAX_DRAFT], layout[ROWS + 1];
     struct hb_validate_env env;
 };
 
@@ -62,6 +65,8 @@ static inline void fixture_config(struct hb_config *c) {
     c->n_kv = KV;
     c->max_batch = ROWS;
     c->max_tokens = TOKENS;
+    c->spec_rows = SPEC_ROWS;
+    c->max_draft = MAX_DRAFT;
 }
 
 static inline void fixture_tables(struct fixture *f) {
@@ -131,6 +136,50 @@ static inline void fixture_batch(struct fixture *f, int32_t mode, int32_t np, co
     b->req_to_token = (struct hb_i32s){f->table, REQS * CONTEXT};
     b->req_to_token_rows = REQS;
     b->req_to_token_cols = CONTEXT;
+}
+
+/* Verify: live rows of seq[r] tokens with nodes[r] draft nodes each (null: draft of them), then pad
+ * rows of draft nodes each; ragged where nodes is given. Chains; fixture_tree makes trees of them. */
+static inline void fixture_verify(struct fixture *f, int32_t draft, int32_t n, const int32_t *seq,
+                                  const int32_t *nodes, int32_t pad_rows) {
+    struct hb_batch *b = &f->batch;
+    int32_t t = 0;
+    fixture_batch(f, HB_MODE_TARGET_VERIFY, 0, NULL, NULL, 0, NULL, n + pad_rows, 0);
+    b->original_batch_size = n;
+    b->draft_token_num = draft;
+    b->has_extend_num_tokens = 0;
+    for (int32_t r = 0; r < n + pad_rows; r++) {
+        f->req[r] = r < n ? 7 - r : 0;
+        f->seq[r] = r < n ? seq[r] : 1;
+        f->layout[r] = t;
+        const int32_t count = r < n && nodes != NULL ? nodes[r] : draft;
+        for (int32_t j = 0; j < count; j++) {
+            f->loc[t++] = r < n ? f->table[f->req[r] * CONTEXT + seq[r] + j] : 0;
+        }
+        f->layout[r + 1] = t;
+    }
+    b->n_tokens = t;
+    b->out_cache_loc.len = t;
+    if (nodes != NULL) {
+        b->ragged_verify_layout = (struct hb_i32s){f->layout, b->batch_size + 1};
+    }
+}
+
+/* Links of every row: node 0 has children 1 and 2, 1 has 3, 2 has 4 (speculative.md section 3), cut
+ * at the row's nodes; a fifth node and later ones are unused. */
+static inline void fixture_tree(struct fixture *f) {
+    static const int32_t child[] = {1, 3, 4};
+    struct hb_batch *b = &f->batch;
+    const int32_t draft = b->draft_token_num;
+    for (int32_t i = 0; i < b->batch_size * draft; i++) {
+        const int32_t node = i % draft;
+        const int32_t n = f->layout[i / draft + 1] - f->layout[i / draft];
+        const int32_t next = node < 3 ? child[node] : -1;
+        f->next[i] = next < n ? next : -1;
+        f->sibling[i] = node == 1 && n > 2 ? 2 : -1;
+    }
+    b->retrieve_next_token = (struct hb_i32s){f->next, (int64_t)b->batch_size * draft};
+    b->retrieve_next_sibling = (struct hb_i32s){f->sibling, (int64_t)b->batch_size * draft};
 }
 
 static inline void fixture_track(struct fixture *f, int32_t row, int64_t dst, int64_t seqlen) {

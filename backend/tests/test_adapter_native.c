@@ -53,7 +53,8 @@ static void adapter_describes_itself(void **state) {
     assert_int_equal(a->describe(a->ctx, &caps, &err), HB_OK);
     assert_string_equal(caps.name, "emu");
     assert_int_equal(caps.struct_size, sizeof(caps));
-    assert_int_equal(caps.modes, 0x31e);
+    assert_int_equal(caps.modes, 0x37e);
+    assert_true(caps.tree_verify && caps.ragged_verify);
     assert_int_equal(caps.layer_kinds, 3);
     assert_int_equal(caps.act_dtypes, 3);
     assert_int_equal(caps.state_dtypes, 3);
@@ -98,6 +99,7 @@ static void adapter_null_handles_are_answered(void **state) {
         a->region(NULL, 0, &region, &err),
         a->region_read(NULL, 0, 0, &byte, 1, &err),
         a->region_write(NULL, 0, 0, &byte, 1, &err),
+        a->commit(NULL, NULL, &err),
     };
     for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
         assert_int_equal(statuses[i], HB_ERR_NULL);
@@ -172,20 +174,24 @@ static void adapter_buffers(void **state) {
 
 static void adapter_regions(void **state) {
     (void)state;
-    static const char *const names[] = {"conv",      "temporal",  "kv_k",        "kv_v",
-                                        "conv",      "temporal",  "req_to_slot", "slot_kind",
-                                        "free_list", "free_count"};
-    static const int32_t layers[] = {0, 0, 1, 1, 2, 2, -1, -1, -1, -1};
-    static const uint64_t sizes[] = {
-        13 * 20 * 3 * 2, 13 * 8 * 3 * 4, KV * 4 * 2, KV * 4 * 2, 13 * 20 * 3 * 2,
-        13 * 8 * 3 * 4,  8 * 4,          13 * 4,     12 * 4,     4};
+    static const char *const names[] = {"conv",        "temporal",          "intermediate_conv",
+                                        "intermediate_ssm", "kv_k",         "kv_v",
+                                        "conv",        "temporal",          "intermediate_conv",
+                                        "intermediate_ssm", "req_to_slot",  "slot_kind",
+                                        "free_list",   "free_count"};
+    static const int32_t layers[] = {0, 0, 0, 0, 1, 1, 2, 2, 2, 2, -1, -1, -1, -1};
+    static const uint64_t sizes[] = {13 * 20 * 3 * 2,    13 * 8 * 3 * 4, 6 * 7 * 20 * 3 * 2,
+                                     6 * 7 * 8 * 3 * 4,  KV * 4 * 2,     KV * 4 * 2,
+                                     13 * 20 * 3 * 2,    13 * 8 * 3 * 4, 6 * 7 * 20 * 3 * 2,
+                                     6 * 7 * 8 * 3 * 4,  8 * 4,          13 * 4,
+                                     12 * 4,             4};
     const struct hb_adapter *a = hb_adapter_emu();
     config.act_dtype = HB_BF16;
     void *h = open_handle();
     int32_t n = 0;
     uint8_t bytes[4096];
     assert_int_equal(a->n_regions(h, &n, &err), HB_OK);
-    assert_int_equal(n, 10);
+    assert_int_equal(n, 14);
     for (int32_t i = 0; i < n; i++) {
         struct hb_region r;
         assert_int_equal(a->region(h, i, &r, &err), HB_OK);
@@ -218,6 +224,11 @@ static void adapter_regions(void **state) {
     assert_int_equal(a->region(h, -1, &r, &err), HB_ERR_RANGE);
     assert_int_equal(a->region(h, 0, NULL, &err), HB_ERR_NULL);
     assert_int_equal(a->n_regions(h, NULL, &err), HB_ERR_NULL);
+    a->destroy(h);
+    config.spec_rows = config.max_draft = 0; /* no caches, no regions of them */
+    h = open_handle();
+    assert_int_equal(a->n_regions(h, &n, &err), HB_OK);
+    assert_int_equal(n, 10);
     a->destroy(h);
 }
 

@@ -47,6 +47,9 @@ static const struct fault faults[] = {
     {AT(n_slots), INT_MAX, HB_RULE_CFG_DIM, 17, (int64_t)20 * 3 << 31, INT_MAX},
     {AT(conv_width), INT_MAX, HB_RULE_CFG_DIM, 17, (int64_t)13 * 20 * (INT_MAX - 1), INT_MAX},
     {AT(n_kv), INT_MAX, HB_RULE_CFG_DIM, 19, (int64_t)INT_MAX * 4, INT_MAX},
+    {AT(spec_rows), INT_MAX, HB_RULE_CFG_DIM, 20, (int64_t)INT_MAX * 7 * 20 * 3, INT_MAX},
+    {AT(max_draft), INT_MAX / 360 + 1, HB_RULE_CFG_DIM, 20, (int64_t)360 * (INT_MAX / 360 + 1),
+     INT_MAX},
     {AT(n_groups), 3, HB_RULE_CFG_GROUPS, -1, 4, 3},
     {AT(chunk_size), 12, HB_RULE_CFG_CHUNK, -1, 12, 0},
     {AT(chunk_size), 2, HB_RULE_CFG_WINDOW, -1, 3, 2},
@@ -64,6 +67,10 @@ static const struct fault faults[] = {
     {AT(layer_kind[2]), 2, HB_RULE_CFG_VARIANT, 7, 2, 0},
     {AT(act_dtype), 2, HB_RULE_CFG_DTYPE, 0, 2, 0},
     {AT(state_dtype), -1, HB_RULE_CFG_DTYPE, 1, -1, 0},
+    {AT(spec_rows), -1, HB_RULE_CFG_SPEC, -1, -1, 7},
+    {AT(spec_rows), 0, HB_RULE_CFG_SPEC, -1, 0, 7},
+    {AT(max_draft), INT_MIN, HB_RULE_CFG_SPEC, -1, 6, INT_MIN},
+    {AT(max_draft), 0, HB_RULE_CFG_SPEC, -1, 6, 0},
 };
 
 enum { N_FAULTS = sizeof(faults) / sizeof(faults[0]) };
@@ -135,6 +142,35 @@ static void config_conv_width_and_dt_limits(void **state) {
     assert_int_equal(hb_config_check(&c, NULL), HB_OK);
 }
 
+static void config_without_speculation_and_large_intermediate_states(void **state) {
+    (void)state;
+    struct hb_config c;
+    struct hb_error err;
+    struct hb_dims d;
+    fixture_config(&c);
+    c.spec_rows = c.max_draft = 0;
+    assert_int_equal(hb_config_check(&c, NULL), HB_OK);
+    hb_config_dims(&c, &d);
+    assert_true(d.n_nodes == 0);
+    c.spec_rows = c.max_draft = -1;
+    assert_int_equal(hb_config_check(&c, NULL), HB_ERR_SHAPE);
+    /* states larger than windows: row 21 */
+    fixture_config(&c);
+    c.n_heads = 4;
+    c.head_dim = 64;
+    c.state_size = 256;
+    c.conv_width = 2;
+    c.spec_rows = 1 << 10;
+    c.max_draft = 1 << 5;
+    hb_error_clear(&err);
+    assert_int_equal(hb_config_check(&c, &err), HB_ERR_SHAPE);
+    assert_int_equal(err.rule, HB_RULE_CFG_DIM);
+    assert_int_equal(err.row, 21);
+    assert_true(err.value == (int64_t)1 << 31 && err.limit == INT_MAX);
+    c.spec_rows--;
+    assert_int_equal(hb_config_check(&c, NULL), HB_OK);
+}
+
 static void config_window_and_page_limits_are_inclusive(void **state) {
     (void)state;
     struct hb_config c;
@@ -181,6 +217,7 @@ static void config_dims(void **state) {
     assert_int_equal(d.dim, 20);
     assert_int_equal(d.window, 3);
     assert_int_equal(d.cache_chunk, 4);
+    assert_int_equal(d.n_nodes, SPEC_ROWS * MAX_DRAFT);
     assert_int_equal(d.conv_slot_bytes, 20 * 3 * 2);
     assert_int_equal(d.temporal_slot_bytes, 8 * 3 * 4);
     assert_int_equal(d.kv_bytes, (int64_t)KV * 4 * 2);
@@ -196,6 +233,7 @@ int main(void) {
         cmocka_unit_test(config_each_rule_fires),
         cmocka_unit_test(config_lower_rule_and_row_win_in_every_pair),
         cmocka_unit_test(config_conv_width_and_dt_limits),
+        cmocka_unit_test(config_without_speculation_and_large_intermediate_states),
         cmocka_unit_test(config_window_and_page_limits_are_inclusive),
         cmocka_unit_test(config_products_saturate),
         cmocka_unit_test(config_dims),

@@ -270,6 +270,86 @@ static void metadata_arrays_end_in_a_guard_word(void **state) {
     assert_int_equal(m.req_to_token[6], INT32_MIN);
 }
 
+static void metadata_verify_uniform(void **state) {
+    (void)state;
+    const int32_t seq[] = {4, 9};
+    fixture_tables(&f);
+    fixture_verify(&f, 3, 2, seq, NULL, 1);
+    derive(1);
+    CHECK_ARRAY(m.query_start_loc, 0, 3, 6, 9);
+    CHECK_ARRAY(m.cache_indices, 2, 3, -1);
+    CHECK_ARRAY(m.seq_lens, 7, 12);
+    assert_int_equal(m.table_cols, 12);
+    CHECK_ARRAY(m.out_cache_loc, 7 * CONTEXT + 5, 7 * CONTEXT + 6, 7 * CONTEXT + 7);
+    assert_int_equal(m.req_to_token[6], 7 * CONTEXT + 7);
+    assert_int_equal(m.req_to_token[7], -1);
+    assert_int_equal(m.n_verify_rows, 3);
+    assert_int_equal(m.num_decodes, 2);
+    assert_int_equal(m.n_update_rows, 0);
+    assert_int_equal(m.num_prefills, 0);
+    assert_int_equal(m.n_real, 6);
+    assert_false(m.is_tree);
+    assert_int_equal(m.parents[0], INT32_MIN);
+}
+
+/* metadata.md section 3: lens 3, 1, 2. */
+static void metadata_verify_ragged(void **state) {
+    (void)state;
+    const int32_t seq[] = {4, 9, 1};
+    const int32_t nodes[] = {3, 1, 2};
+    fixture_tables(&f);
+    fixture_verify(&f, 3, 3, seq, nodes, 0);
+    derive(1);
+    CHECK_ARRAY(m.query_start_loc, 0, 3, 4, 6);
+    CHECK_ARRAY(m.seq_lens, 7, 10, 3);
+    assert_int_equal(m.n_real, 6);
+    fixture_verify(&f, 3, 2, seq, nodes, 1); /* a padding row owns tokens too */
+    derive(0);
+    CHECK_ARRAY(m.query_start_loc, 0, 3, 4, 7);
+    assert_int_equal(m.n_real, 4);
+    f.batch.batch_size = f.batch.original_batch_size = 0;
+    derive(0);
+    CHECK_ARRAY(m.query_start_loc, 0, INT32_MIN);
+}
+
+/* The examples of speculative.md section 3; a trailing unused node's parent is 0. */
+static void metadata_verify_parents(void **state) {
+    (void)state;
+    const int32_t seq[] = {4, 9};
+    const int32_t nodes[] = {6, 3};
+    const int32_t chain[] = {1, 2, 3, -1};
+    for (int32_t defect = 0; defect <= HB_DEFECT_VERIFY_CONV_STORED; defect++) {
+        fixture_tables(&f);
+        f.config.defect = defect;
+        fixture_verify(&f, 6, 2, seq, nodes, 1);
+        fixture_tree(&f);
+        derive(0);
+        assert_true(m.is_tree);
+        const int32_t two = HB_DEFECT(defect, VERIFY_SIBLING) ? 1 : 0;
+        CHECK_ARRAY(m.parents, 0, 0, two, 1, 2, 0, 0, 0, 0, two, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                    INT32_MIN);
+    }
+    fixture_tables(&f);
+    fixture_verify(&f, 4, 1, seq, NULL, 0);
+    fixture_tree(&f);
+    memcpy(f.next, chain, sizeof(chain));
+    memset(f.sibling, 0xff, sizeof(f.sibling));
+    derive(0);
+    CHECK_ARRAY(m.parents, 0, 0, 1, 2, 0, 0, 0, INT32_MIN);
+}
+
+static void metadata_verify_fits_at_its_largest(void **state) {
+    (void)state;
+    const int32_t seq[] = {57, 57, 57, 57, 57, 57};
+    fixture_tables(&f);
+    f.config.max_tokens = SPEC_ROWS * MAX_DRAFT;
+    f.config.max_batch = SPEC_ROWS;
+    fixture_verify(&f, MAX_DRAFT, SPEC_ROWS, seq, NULL, 0);
+    fixture_tree(&f);
+    derive(1);
+    assert_int_equal(m.table_cols, CONTEXT);
+}
+
 static void metadata_capacity_saturates(void **state) {
     (void)state;
     fixture_tables(&f);
@@ -283,7 +363,7 @@ static void metadata_defects_fire_only_when_picked(void **state) {
     (void)state;
     const int32_t prefix[] = {0, 4};
     const int32_t len[] = {12, 8};
-    for (int32_t defect = 0; defect <= HB_DEFECT_IMPURE_ERROR; defect++) {
+    for (int32_t defect = 0; defect <= HB_DEFECT_VERIFY_CONV_STORED; defect++) {
         setup(HB_MODE_EXTEND, 2, prefix, len, 0, NULL, 0);
         f.config.defect = defect;
         fixture_track(&f, 0, TRACK_SLOT, 9);
@@ -319,6 +399,10 @@ int main(void) {
         cmocka_unit_test(metadata_decode_copies_masked_rows),
         cmocka_unit_test(metadata_attention_table_is_the_live_part),
         cmocka_unit_test(metadata_arrays_end_in_a_guard_word),
+        cmocka_unit_test(metadata_verify_uniform),
+        cmocka_unit_test(metadata_verify_ragged),
+        cmocka_unit_test(metadata_verify_parents),
+        cmocka_unit_test(metadata_verify_fits_at_its_largest),
         cmocka_unit_test(metadata_capacity_saturates),
         cmocka_unit_test(metadata_defects_fire_only_when_picked),
     };

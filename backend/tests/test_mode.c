@@ -37,7 +37,7 @@ static const struct row rows[] = {
     {HB_MODE_IS_CPU_GRAPH, "2"},
     {HB_MODE_EAGER_VALID, "12345689"},
     {HB_MODE_GRAPH_INIT_VALID, "245"},
-    {HB_MODE_SUPPORTED, "123489"},
+    {HB_MODE_SUPPORTED, "12345689"},
 };
 
 static void mode_predicates_match_the_table(void **state) {
@@ -75,7 +75,7 @@ static void mode_names(void **state) {
 
 static void mode_supported_mask_has_a_bit_per_mode(void **state) {
     (void)state;
-    assert_int_equal(hb_mode_supported_mask(), 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 8 | 1 << 9);
+    assert_int_equal(hb_mode_supported_mask(), 0x37e);
 }
 
 int main(void) {

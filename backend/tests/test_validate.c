@@ -16,8 +16,9 @@ static struct fixture f;
 
 /* Bases: valid batches. E: rows 0,1 extend (prefix 4 and 0, lengths 8 and 3), one padding row, two
  * surplus tokens; row 0 tracked. M: row 0 extend tracked, rows 1,2 decode. D: three decode rows,
- * row 1 tracked. I: idle. */
-enum base { E = 1, D = 2, M = 3, I = 4 };
+ * row 1 tracked. I: idle. V: verify, rows 0,1 chains of 5 nodes, one padding row. T: the same with
+ * trees. G: trees, ragged: 5 and 3 nodes. */
+enum base { E = 1, D = 2, M = 3, I = 4, V = 5, T = 6, G = 7 };
 
 static void make_base(int32_t base) {
     static const int32_t prefix[] = {4, 0};
@@ -33,6 +34,12 @@ static void make_base(int32_t base) {
     } else if (base == D) {
         fixture_batch(&f, HB_MODE_DECODE, 0, NULL, NULL, 3, seq, 1, 2);
         fixture_track(&f, 1, TRACK_SLOT, 0);
+    } else if (base >= V) {
+        static const int32_t nodes[] = {5, 3};
+        fixture_verify(&f, 5, 2, seq, base == G ? nodes : NULL, 1);
+        if (base != V) {
+            fixture_tree(&f);
+        }
     } else {
         fixture_batch(&f, HB_MODE_IDLE, 0, NULL, NULL, 0, NULL, 3, 2);
         memset(&f.batch.req_pool_indices, 0, sizeof(f.batch.req_pool_indices));
@@ -67,7 +74,6 @@ struct fault {
     }
 
 FAULT(mode_7, f.batch.forward_mode = 7)
-FAULT(mode_5, f.batch.forward_mode = 5)
 FAULT(req_null, f.batch.req_pool_indices.data = NULL)
 FAULT(seq_null, f.batch.seq_lens.data = NULL)
 FAULT(ext_null, f.batch.extend_seq_lens.data = NULL)
@@ -139,9 +145,54 @@ FAULT(alias_row, f.track_indices[0] = f.track_indices[1] = 2)
 FAULT(alias_slot, f.slot_kind[TRACK_SLOT] = HB_SLOT_LIVE)
 FAULT(alias_tree, f.slot_kind[TRACK_SLOT] = HB_SLOT_TREE)
 
+/* Base G with other node counts of rows 0 and 1, and the cache places of their nodes. */
+static void move_layout(int32_t end0, int32_t end1) {
+    f.layout[1] = end0;
+    f.layout[2] = end1;
+    for (int32_t t = 0; t < end1; t++) {
+        const int32_t r = t >= end0;
+        f.loc[t] = *entry_of(r, f.seq[r] + t - (r ? end0 : 0));
+    }
+}
+
+FAULT(next_null, f.batch.retrieve_next_token.data = NULL)
+FAULT(sibling_null, f.batch.retrieve_next_sibling.data = NULL)
+FAULT(draft_more, f.batch.draft_token_num = 6)
+FAULT(draft_huge, f.batch.draft_token_num = INT_MAX)
+FAULT(next_len, f.batch.retrieve_next_token.len = 14)
+FAULT(sibling_len, f.batch.retrieve_next_sibling.len = 16)
+FAULT(layout_len, f.batch.ragged_verify_layout.len = 3)
+FAULT(layout_first, f.layout[0] = 1)
+FAULT(layout_order, f.layout[2] = -1)
+FAULT(layout_last, f.layout[3] = 12)
+FAULT(draft_capacity, f.config.max_draft = 4)
+FAULT(spec_rows, f.config.spec_rows = 2)
+FAULT(no_spec, f.config.spec_rows = f.config.max_draft = 0)
+FAULT(draft_zero, f.batch.draft_token_num = 0;
+      f.batch.retrieve_next_token.len = f.batch.retrieve_next_sibling.len = 0)
+FAULT(row_empty, move_layout(0, 5))
+FAULT(row_long, move_layout(6, 7))
+FAULT(padding_long, move_layout(4, 7))
+FAULT(link_high, f.next[3] = 5)
+FAULT(link_zero, f.sibling[4] = 0)
+FAULT(link_low, f.next[5] = f.sibling[0] = -2)
+FAULT(link_ragged, f.sibling[5 + 2] = 3)
+FAULT(link_back, f.next[3] = 2)
+FAULT(link_self, f.sibling[4] = 4)
+FAULT(link_root, f.sibling[0] = 1)
+FAULT(link_twice, f.next[5 + 3] = 4)
+FAULT(link_orphan, f.next[1] = -1)
+FAULT(verify_len, f.seq[0] = 0)
+FAULT(verify_context, f.config.max_context = f.batch.req_to_token_cols = 10;
+      f.batch.req_to_token.len = 10 * REQS)
+FAULT(verify_new, *entry_of(1, 13) = 3)
+FAULT(verify_new_ragged, *entry_of(1, 9) = 3)
+FAULT(verify_prefix, *entry_of(1, 8) = KV)
+FAULT(verify_loc_duplicate, f.loc[1] = f.loc[0]; *entry_of(0, 7) = f.loc[0])
+FAULT(mask_verify, f.mask[2] = f.mask[1] = 3)
+
 static const struct fault faults[] = {
     {E, HB_RULE_MODE_INVALID, -1, 7, 0, mode_7},
-    {E, HB_RULE_MODE_UNSUPPORTED, -1, 5, 0, mode_5},
     {D, HB_RULE_REQ_NULL, -1, 0, 4, req_null},
     {E, HB_RULE_SEQ_LENS_NULL, -1, 0, 3, seq_null},
     {E, HB_RULE_EXTEND_LENS_NULL, -1, 0, 2, ext_null},
@@ -223,13 +274,69 @@ static const struct fault faults[] = {
     {E, HB_RULE_TRACK_ALIAS_ROW, 0, 2, 0, alias_row},
     {E, HB_RULE_TRACK_ALIAS_SLOT, 0, TRACK_SLOT, 0, alias_slot},
     {M, HB_RULE_TRACK_ALIAS_SLOT, 0, TRACK_SLOT, 0, alias_tree},
+    {V, HB_RULE_REQ_NULL, -1, 0, 3, req_null},
+    {T, HB_RULE_SEQ_LENS_NULL, -1, 0, 3, seq_null},
+    {V, HB_RULE_CACHE_LOC_NULL, -1, 0, 15, loc_null},
+    {G, HB_RULE_REQ_TO_TOKEN_NULL, -1, 0, 3, table_null},
+    {T, HB_RULE_LINKS_NULL, -1, 0, 0, next_null},
+    {G, HB_RULE_LINKS_NULL, -1, 0, 0, sibling_null},
+    {V, HB_RULE_BATCH_NEGATIVE, -1, INT_MIN, 0, batch_negative},
+    {G, HB_RULE_TOKENS_NEGATIVE, -1, -1, 0, tokens_negative},
+    {V, HB_RULE_REQ_LENGTH, -1, 1, 3, req_len},
+    {T, HB_RULE_SEQ_LENS_LENGTH, -1, 0, 3, seq_len},
+    {V, HB_RULE_TRACK_MASK_LENGTH, -1, 2, 3, mask_len},
+    {G, HB_RULE_CACHE_LOC_LENGTH, -1, 3, 13, loc_len},
+    {V, HB_RULE_REQ_TO_TOKEN_ROWS, -1, -1, REQS, table_rows},
+    {T, HB_RULE_REQ_TO_TOKEN_COLS, -1, CONTEXT + 1, CONTEXT, table_cols},
+    {V, HB_RULE_VERIFY_TOKENS, -1, 15, 18, draft_more},
+    {T, HB_RULE_VERIFY_TOKENS, -1, 15, 3 * (int64_t)INT_MAX, draft_huge},
+    {T, HB_RULE_LINKS_LENGTH, 0, 14, 15, next_len},
+    {G, HB_RULE_LINKS_LENGTH, 1, 16, 15, sibling_len},
+    {G, HB_RULE_RAGGED_LENGTH, -1, 3, 4, layout_len},
+    {G, HB_RULE_RAGGED_ORDER, 0, 1, 0, layout_first},
+    {G, HB_RULE_RAGGED_ORDER, 2, -1, 5, layout_order},
+    {G, HB_RULE_RAGGED_TOTAL, -1, 12, 13, layout_last},
+    {V, HB_RULE_BATCH_CAPACITY, -1, 3, 1, batch_capacity},
+    {G, HB_RULE_TOKENS_CAPACITY, -1, 13, 2, tokens_capacity},
+    {T, HB_RULE_DRAFT_CAPACITY, -1, 5, 4, draft_capacity},
+    {G, HB_RULE_SPEC_ROWS_CAPACITY, -1, 3, 2, spec_rows},
+    {V, HB_RULE_SPEC_ROWS_CAPACITY, -1, 3, 0, no_spec},
+    {G, HB_RULE_ORIGINAL_RANGE, -1, -3, 3, original_low},
+    {T, HB_RULE_ORIGINAL_RANGE, -1, 4, 3, original_high},
+    {V, HB_RULE_REQ_RANGE, 1, REQS, REQS - 1, req_range},
+    {V, HB_RULE_REQ_PADDING, 2, 1, 0, req_padding},
+    {V, HB_RULE_SLOT_RANGE, 0, 0, SLOTS, slot_zero},
+    {V, HB_RULE_SEQ_LEN_RANGE, 0, 0, 1, verify_len},
+    {V, HB_RULE_CACHE_LOC_RANGE, 1, 0, KV - 1, loc_zero},
+    {T, HB_RULE_CONTEXT_RANGE, 0, 11, 10, verify_context},
+    {V, HB_RULE_REQ_TO_TOKEN_NEW, 1, 3, 1 + 6 * CONTEXT + 13, verify_new},
+    {G, HB_RULE_REQ_TO_TOKEN_NEW, 1, 3, 1 + 6 * CONTEXT + 9, verify_new_ragged},
+    {V, HB_RULE_REQ_TO_TOKEN_PREFIX, 1, KV, KV - 1, verify_prefix},
+    {G, HB_RULE_DRAFT_RANGE, -1, 0, 1, draft_zero},
+    {G, HB_RULE_RAGGED_ROW, 0, 0, 5, row_empty},
+    {G, HB_RULE_RAGGED_ROW, 0, 6, 5, row_long},
+    {G, HB_RULE_RAGGED_ROW, 2, 6, 5, padding_long},
+    {T, HB_RULE_LINK_RANGE, 0, 5, 4, link_high},
+    {T, HB_RULE_LINK_RANGE, 0, 0, 4, link_zero},
+    {T, HB_RULE_LINK_RANGE, 0, -2, 4, link_low},
+    {G, HB_RULE_LINK_RANGE, 1, 3, 2, link_ragged},
+    {T, HB_RULE_LINK_ORDER, 0, 2, 3, link_back},
+    {T, HB_RULE_LINK_ORDER, 0, 4, 4, link_self},
+    {G, HB_RULE_LINK_ORDER, 0, 1, 0, link_root},
+    {T, HB_RULE_LINK_TREE, 1, 4, 2, link_twice},
+    {G, HB_RULE_LINK_TREE, 0, 3, 0, link_orphan},
+    {V, HB_RULE_TRACK_MASK_VERIFY, 1, 0, 0, mask_verify},
+    {T, HB_RULE_SLOT_FREED, 1, 3, 0, freed},
+    {V, HB_RULE_SLOT_DUPLICATE, 1, 2, 0, duplicate},
+    {V, HB_RULE_CACHE_LOC_DUPLICATE, 1, 1 + 7 * CONTEXT + 6, 0, verify_loc_duplicate},
+    {G, HB_RULE_SLOT_NOT_LIVE, 0, 2, 0, not_live_track},
 };
 
 enum { N_FAULTS = sizeof(faults) / sizeof(faults[0]) };
 
 static void validate_accepts_the_bases(void **state) {
     (void)state;
-    for (int32_t base = E; base <= I; base++) {
+    for (int32_t base = E; base <= G; base++) {
         struct hb_error err;
         make_base(base);
         assert_int_equal(validate(&err), HB_OK);
@@ -261,6 +368,12 @@ static void validate_every_batch_rule_has_a_fault(void **state) {
     const int n = hb_rule_list(&numbers);
     for (int i = 0; i < n; i++) {
         int covered = numbers[i] < 10 || numbers[i] > 132;
+        /* of backends that lack a mode; this one has all */
+        covered |= numbers[i] == HB_RULE_MODE_UNSUPPORTED;
+        /* rules of commits: test_spec_verify.c */
+        covered |= numbers[i] == HB_RULE_NO_VERIFY || numbers[i] == HB_RULE_COMMIT_NULL;
+        covered |= hb_rule_name(numbers[i]) != NULL &&
+                   strncmp(hb_rule_name(numbers[i]), "COMMIT_", 7) == 0;
         /* rules of layer calls: test_hybrid.c */
         covered |= numbers[i] == HB_RULE_NO_METADATA || numbers[i] == HB_RULE_LAYER_TWICE;
         covered |= numbers[i] == HB_RULE_IO_NULL || numbers[i] == HB_RULE_IO_BYTES;
@@ -277,6 +390,7 @@ static void validate_every_batch_rule_has_a_fault(void **state) {
 /* Pairs in which the second fault takes the first one away: {first, second, what is left}. */
 static const int32_t hidden[][4] = {
     {D, HB_RULE_REQ_NULL, HB_RULE_BATCH_NEGATIVE, HB_RULE_BATCH_NEGATIVE},
+    {V, HB_RULE_REQ_NULL, HB_RULE_BATCH_NEGATIVE, HB_RULE_BATCH_NEGATIVE},
     {D, HB_RULE_REQ_TO_TOKEN_NULL, HB_RULE_BATCH_NEGATIVE, HB_RULE_BATCH_NEGATIVE},
     {E, HB_RULE_CACHE_LOC_NULL, HB_RULE_TOKENS_NEGATIVE, HB_RULE_TOKENS_NEGATIVE},
     {D, HB_RULE_TOKENS_SHORT, HB_RULE_ORIGINAL_RANGE,
@@ -334,10 +448,6 @@ static void validate_modes_by_number(void **state) {
         assert_int_equal(strncmp(err.text, "Invalid forward mode: forward_batch.forward_mode=", 49),
                          0);
     }
-    for (int32_t mode = 5; mode <= 6; mode++) {
-        f.batch.forward_mode = mode;
-        assert_int_equal(hb_validate_batch(&f.env, &f.batch, NULL), HB_ERR_UNSUPPORTED);
-    }
     assert_int_equal(hb_validate_batch(&f.env, NULL, NULL), HB_ERR_NULL);
 }
 
@@ -368,6 +478,118 @@ static void validate_idle_reads_no_array(void **state) {
     f.batch.out_cache_loc = f.batch.req_pool_indices;
     f.batch.req_to_token = f.batch.req_pool_indices;
     f.batch.mamba_track_mask = (struct hb_u8s){wild(), 77};
+    assert_int_equal(validate(&err), HB_OK);
+}
+
+static void validate_draft_extend_reads_no_array(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(I);
+    f.batch.forward_mode = HB_MODE_DRAFT_EXTEND_V2;
+    f.batch.n_extend = -5;
+    f.batch.original_batch_size = 99;
+    f.batch.req_pool_indices = (struct hb_i32s){wild(), 77};
+    f.batch.seq_lens = f.batch.req_pool_indices;
+    f.batch.out_cache_loc = f.batch.req_pool_indices;
+    f.batch.extend_seq_lens = f.batch.req_pool_indices;
+    f.batch.ragged_verify_layout = f.batch.req_pool_indices;
+    f.batch.mamba_track_mask = (struct hb_u8s){wild(), 77};
+    assert_int_equal(validate(&err), HB_OK);
+    f.config.max_tokens = 1;
+    (void)validate(&err);
+    assert_int_equal(err.rule, HB_RULE_TOKENS_CAPACITY);
+    f.config.max_batch = 2;
+    (void)validate(&err);
+    assert_int_equal(err.rule, HB_RULE_BATCH_CAPACITY);
+    f.batch.n_tokens = -1;
+    (void)validate(&err);
+    assert_int_equal(err.rule, HB_RULE_TOKENS_NEGATIVE);
+    f.batch.batch_size = -1;
+    (void)validate(&err);
+    assert_int_equal(err.rule, HB_RULE_BATCH_NEGATIVE);
+}
+
+static void validate_verify_ignores_extend_and_track_fields(void **state) {
+    (void)state;
+    struct hb_error err;
+    const struct hb_i32s unread = {wild(), 77};
+    make_base(T);
+    f.batch.n_extend = 99;
+    f.batch.has_extend_num_tokens = 1;
+    f.batch.extend_num_tokens = INT64_MIN;
+    f.batch.extend_seq_lens = unread;
+    f.batch.extend_seq_lens_cpu = unread;
+    f.batch.extend_prefix_lens = unread;
+    f.batch.extend_start_loc = unread;
+    f.batch.mamba_track_seqlens = (struct hb_i64s){wild(), 77};
+    f.batch.mamba_track_indices = (struct hb_i64s){wild(), 77};
+    assert_int_equal(validate(&err), HB_OK);
+    memset(&f.batch.mamba_track_mask, 0, sizeof(struct hb_u8s));
+    memset(&f.batch.mamba_track_indices, 0, sizeof(struct hb_i64s));
+    assert_int_equal(validate(&err), HB_OK);
+}
+
+static void validate_verify_accepts(void **state) {
+    (void)state;
+    const int32_t seq[] = {6, 9, 3};
+    const int32_t nodes[] = {1, 2, 5};
+    struct hb_error err;
+    make_base(G); /* links of padding rows, and of nodes that a row has not, are not read as links */
+    f.next[5 + 3] = f.sibling[5 + 4] = f.next[10] = f.sibling[14] = 99;
+    assert_int_equal(validate(&err), HB_OK);
+    make_base(T); /* trailing orphans, all siblings */
+    memset(f.next, 0xff, sizeof(f.next));
+    memset(f.sibling, 0xff, sizeof(f.sibling));
+    assert_int_equal(validate(&err), HB_OK);
+    f.next[0] = 1;
+    f.sibling[1] = 2;
+    f.sibling[2] = 3;
+    assert_int_equal(validate(&err), HB_OK);
+    fixture_tables(&f); /* no padding, limits reached */
+    fixture_verify(&f, 5, 3, seq, nodes, 0);
+    fixture_tree(&f);
+    f.config.max_draft = 5;
+    f.config.spec_rows = f.config.max_batch = 3;
+    f.config.max_tokens = 8;
+    assert_int_equal(validate(&err), HB_OK);
+    make_base(G); /* padding rows without nodes, or with as many as allowed */
+    f.layout[3] = f.batch.n_tokens = 8;
+    f.batch.out_cache_loc.len = 8;
+    assert_int_equal(validate(&err), HB_OK);
+    make_base(V); /* without caches: nothing to do is no error */
+    no_spec();
+    f.batch.batch_size = f.batch.original_batch_size = f.batch.n_tokens = 0;
+    memset(&f.batch.req_pool_indices, 0, sizeof(struct hb_i32s));
+    memset(&f.batch.seq_lens, 0, sizeof(struct hb_i32s));
+    memset(&f.batch.mamba_track_mask, 0, sizeof(struct hb_u8s));
+    memset(&f.batch.out_cache_loc, 0, sizeof(struct hb_i32s));
+    assert_int_equal(validate(&err), HB_OK);
+    f.batch.draft_token_num = INT_MIN;
+    (void)validate(&err);
+    assert_int_equal(err.rule, HB_RULE_DRAFT_RANGE);
+}
+
+static void validate_verify_link_order_inside_a_row(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(T); /* next_token of all nodes before next_sibling */
+    f.sibling[0] = -5;
+    f.next[4] = 9;
+    (void)validate(&err);
+    assert_true(err.rule == HB_RULE_LINK_RANGE && err.value == 9);
+    make_base(T);
+    f.sibling[0] = 3;
+    f.next[4] = 2;
+    (void)validate(&err);
+    assert_true(err.rule == HB_RULE_LINK_ORDER && err.value == 2 && err.limit == 4);
+}
+
+static void validate_verify_dummy_rows_share_slot_zero(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(V);
+    f.req_to_slot[7] = f.req_to_slot[6] = 0;
+    f.batch.is_dummy = 1;
     assert_int_equal(validate(&err), HB_OK);
 }
 
@@ -409,12 +631,13 @@ static void validate_optional_arrays_may_be_absent(void **state) {
 
 static void validate_empty_batches(void **state) {
     (void)state;
-    const int32_t modes[] = {1, 2, 3, 4, 8, 9};
-    for (size_t i = 0; i < 6; i++) {
+    const int32_t modes[] = {1, 2, 3, 4, 5, 8, 9};
+    for (size_t i = 0; i < 7; i++) {
         struct hb_error err;
         fixture_tables(&f);
         f.batch.forward_mode = modes[i];
         f.batch.has_extend_num_tokens = 1;
+        f.batch.draft_token_num = 1;
         assert_int_equal(validate(&err), HB_OK);
         f.batch.req_pool_indices = (struct hb_i32s){f.req, 2};
         assert_int_equal(validate(&err), modes[i] == 4 ? HB_OK : HB_ERR_SHAPE);
@@ -507,6 +730,11 @@ int main(void) {
         cmocka_unit_test(validate_modes_by_number),
         cmocka_unit_test(validate_extend_family_is_one),
         cmocka_unit_test(validate_idle_reads_no_array),
+        cmocka_unit_test(validate_draft_extend_reads_no_array),
+        cmocka_unit_test(validate_verify_ignores_extend_and_track_fields),
+        cmocka_unit_test(validate_verify_accepts),
+        cmocka_unit_test(validate_verify_link_order_inside_a_row),
+        cmocka_unit_test(validate_verify_dummy_rows_share_slot_zero),
         cmocka_unit_test(validate_decode_ignores_extend_fields),
         cmocka_unit_test(validate_optional_arrays_may_be_absent),
         cmocka_unit_test(validate_empty_batches),
