@@ -25,7 +25,9 @@ enum {
     DIM = 12,
     D_INNER = 8,
     HEADS = 2,
-    N_REGIONS = 7
+    N_REGIONS = 7,
+    MAX_DRAFT = 6,
+    SPEC_ROWS = 4
 };
 enum { CONV = 0, TEMPORAL = 1, KEYS = 2, VALUES = 3, TABLE = 4, KIND = 5, FREE_LIST = 6 };
 
@@ -46,6 +48,8 @@ struct rig {
     int32_t req[4], seq[4], ext[4], prefix[4], loc[MOST_TOKENS], tokens[REQS * CONTEXT];
     uint8_t mask[4];
     int64_t track[4], point[4];
+    int32_t count[4]; /* tokens of each row */
+    int32_t next[4 * MAX_DRAFT], sibling[4 * MAX_DRAFT], layout[5];
     struct hb_layer_io io[2];
     float in[2][3][MOST_TOKENS * DIM]; /* what the buffers hold, widened */
 };
@@ -100,11 +104,14 @@ static inline void rig_config(struct rig *g, int32_t act, int32_t state) {
         (struct hb_layer_params){g->conv_weight, g->conv_bias, g->a, g->dt_bias, g->d, g->norm};
 }
 
-static inline void rig_init(struct rig *g, int32_t act, int32_t state) {
+/* With intermediate caches of so many rows, or none. */
+static inline void rig_init_rows(struct rig *g, int32_t act, int32_t state, int32_t spec_rows) {
     int32_t ids[4];
     struct hb_error e = {0};
     memset(g, 0, sizeof *g);
     rig_config(g, act, state);
+    g->config.spec_rows = spec_rows;
+    g->config.max_draft = spec_rows > 0 ? MAX_DRAFT : 0;
     assert_int_equal(table->create(table->ctx, &g->config, g->params, &g->h, &e), HB_OK);
     assert_int_equal(table->slot_take(g->h, 3, HB_SLOT_LIVE, ids, &e), HB_OK);
     assert_int_equal(table->slot_take(g->h, 1, HB_SLOT_TRACK, ids + 3, &e), HB_OK);
@@ -119,6 +126,10 @@ static inline void rig_init(struct rig *g, int32_t act, int32_t state) {
                              HB_OK);
         }
     }
+}
+
+static inline void rig_init(struct rig *g, int32_t act, int32_t state) {
+    rig_init_rows(g, act, state, 0);
 }
 
 static inline void rig_end(struct rig *g) {
@@ -142,36 +153,53 @@ static inline void batch(struct rig *g, int32_t mode) {
     memset(g->mask, 0, sizeof g->mask);
 }
 
-/* Request `req` with n new tokens after `prefix`; n == 0: a decode row. Inputs are functions of
- * request and position. */
-static inline void row(struct rig *g, int32_t req, int32_t prefix, int32_t n) {
+/* Inputs of one token: functions of request and key. */
+static inline void feed(struct rig *g, int32_t token, int32_t req, int64_t key) {
+    for (int l = 0; l < 2; l++) {
+        for (int i = 0; i < 3; i++) {
+            int64_t w = width_of(l, i);
+            for (int64_t c = 0; c < w; c++) {
+                g->in[l][i][token * w + c] = value(10 + l * 3 + i + 100 * req, key * 64 + c);
+            }
+        }
+    }
+}
+
+/* Row of n tokens after `prefix`, with the positions as keys of their inputs. */
+static inline int32_t put_row(struct rig *g, int32_t req, int32_t prefix, int32_t n) {
     int32_t r = g->b.batch_size++;
     int32_t first = g->b.n_tokens;
-    int32_t count = n > 0 ? n : 1;
     g->req[r] = req;
-    g->seq[r] = prefix + count;
+    g->count[r] = n;
+    for (int32_t p = 0; p < prefix + n; p++) {
+        g->tokens[req * CONTEXT + p] = 1 + (req - 1) * 12 + p % 12;
+    }
+    for (int32_t t = 0; t < n; t++) {
+        g->loc[first + t] = g->tokens[req * CONTEXT + prefix + t];
+        feed(g, first + t, req, prefix + t);
+    }
+    g->b.n_tokens += n;
+    return r;
+}
+
+/* Request `req` with n new tokens after `prefix`; n == 0: a decode row. */
+static inline void row(struct rig *g, int32_t req, int32_t prefix, int32_t n) {
+    int32_t r = put_row(g, req, prefix, n > 0 ? n : 1);
+    g->seq[r] = prefix + g->count[r];
     if (n > 0) {
         g->ext[r] = n;
         g->prefix[r] = prefix;
         g->b.n_extend++;
         g->b.extend_num_tokens += n;
     }
-    for (int32_t p = 0; p < prefix + count; p++) {
-        g->tokens[req * CONTEXT + p] = 1 + (req - 1) * 12 + p % 12;
-    }
-    for (int32_t t = 0; t < count; t++) {
-        g->loc[first + t] = g->tokens[req * CONTEXT + prefix + t];
-        for (int l = 0; l < 2; l++) {
-            for (int i = 0; i < 3; i++) {
-                int64_t w = width_of(l, i);
-                for (int64_t c = 0; c < w; c++) {
-                    g->in[l][i][(first + t) * w + c] =
-                        value(10 + l * 3 + i + 100 * req, (int64_t)(prefix + t) * 64 + c);
-                }
-            }
-        }
-    }
-    g->b.n_tokens += count;
+}
+
+/* A verify row: n draft nodes after `prefix` tokens; node t has the inputs of position prefix + t.
+ */
+static inline void draft_row(struct rig *g, int32_t req, int32_t prefix, int32_t n) {
+    int32_t r = put_row(g, req, prefix, n);
+    g->seq[r] = prefix;
+    g->layout[r + 1] = g->b.n_tokens;
 }
 
 static inline int32_t begin(struct rig *g, int32_t surplus, struct hb_error *e) {
@@ -198,7 +226,7 @@ static inline int32_t layer(struct rig *g, int l, float *out, struct hb_error *e
     int64_t item = hb_dtype_bytes(g->config.act_dtype);
     int64_t real = 0;
     for (int32_t r = 0; r < g->b.batch_size; r++) {
-        real += r < g->b.n_extend ? g->ext[r] : 1;
+        real += g->count[r];
     }
     for (int i = 0; i < 3; i++) {
         hb_pack(g->config.act_dtype, g->in[l][i], real * width_of(l, i), bytes);
@@ -233,7 +261,7 @@ static inline unsigned char *snapshot(const struct rig *g, size_t *size) {
     unsigned char *all = NULL;
     *size = 0;
     assert_int_equal(table->n_regions(g->h, &n, &e), HB_OK);
-    assert_int_equal(n, N_REGIONS);
+    assert_int_equal(n, N_REGIONS + (g->config.spec_rows > 0 ? 2 : 0));
     for (int32_t i = 0; i < n; i++) {
         struct hb_region r;
         assert_int_equal(table->region(g->h, i, &r, &e), HB_OK);
