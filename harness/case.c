@@ -13,7 +13,7 @@
 #include "harness/bytes.h"
 #include "harness/rng.h"
 
-static const uint8_t magic[4] = {'H', 'B', 'C', '1'};
+static const uint8_t magic[4] = {'H', 'B', 'C', '2'};
 
 /* --- struct access by group
  * ------------------------------------------------------------------------------------- */
@@ -90,6 +90,60 @@ static void normalize_config(struct hb_case_config *g) {
     }
 }
 
+int hb_step_is_verify(const struct hb_case_step *s) {
+    return (s->kind == HB_STEP_FORWARD || s->kind == HB_STEP_ENTRY) && s->mode == HB_MODE_TARGET_VERIFY;
+}
+
+/* D follows from the rows unless it is given; then no row has more nodes. Uniform rows have D nodes each. */
+static void normalize_verify(struct hb_case_step *s) {
+    int32_t longest = s->draft > 0 ? 1 : 0;
+    for (int32_t r = 0; r < s->n_rows; r++) {
+        const int32_t most = s->draft > 0 ? s->draft : HB_MAX_DRAFT;
+        s->row[r].length = clamp(s->row[r].length, 1, most);
+        s->row[r].track = 0; /* nothing is tracked in a verify */
+        s->row[r].track_slot = 0;
+        s->row[r].track_point = 0;
+        longest = s->row[r].length > longest ? s->row[r].length : longest;
+    }
+    for (int32_t r = 0; r < s->n_rows && !s->ragged; r++) {
+        s->row[r].length = s->draft > 0 ? s->draft : longest;
+    }
+    s->pad_tokens = s->ragged ? clamp(s->pad_tokens, 0, s->pad_rows * hb_case_draft(s)) : 0;
+}
+
+int32_t hb_case_draft(const struct hb_case_step *s) {
+    int32_t longest = s->draft;
+    if (!hb_step_is_verify(s)) {
+        return 0;
+    }
+    for (int32_t r = 0; r < s->n_rows && s->draft == 0; r++) {
+        longest = s->row[r].length > longest ? s->row[r].length : longest;
+    }
+    return longest < 1 ? 1 : longest;
+}
+
+/* Ragged: as even as possible, each within D (speculative.md section 2). */
+int32_t hb_case_padding_nodes(const struct hb_case_step *s, int32_t i) {
+    const int32_t draft = hb_case_draft(s);
+    if (!s->ragged) {
+        return draft;
+    }
+    const int32_t n = s->pad_tokens / s->pad_rows + (i < s->pad_tokens % s->pad_rows);
+    return n < draft ? n : draft;
+}
+
+void hb_case_tree(const struct hb_case *c, const struct hb_case_step *s, int32_t row, int32_t n,
+                  int32_t *parent) {
+    struct hb_rng r = hb_rng_make((uint32_t)c->config.seed + ((uint64_t)(uint32_t)s->tree << 32),
+                                  0x6472616674u + (uint64_t)(uint32_t)row);
+    for (int32_t t = 0; t < n; t++) {
+        /* half of the nodes continue the last one, so that trees are deep as well as wide */
+        const int32_t any = hb_rng_below(&r, t);
+        const int32_t is_next = hb_rng_one_in(&r, 2) || s->tree < HB_TREE_RANDOM;
+        parent[t] = t == 0 ? 0 : is_next ? t - 1 : any;
+    }
+}
+
 static void normalize_rows(struct hb_case_step *s) {
     const int has_rows = hb_step_has_rows(s->kind);
     s->n_rows = has_rows ? clamp(s->n_rows, 0, HB_MAX_ROWS) : 0;
@@ -108,7 +162,15 @@ static void normalize_rows(struct hb_case_step *s) {
         if (!row->track) {
             row->track_slot = 0;
             row->track_point = 0;
+            row->track_accept = 0;
         }
+    }
+    if (hb_step_is_verify(s)) {
+        normalize_verify(s);
+    } else {
+        s->draft = 0;
+        s->ragged = 0;
+        s->tree = 0;
     }
 }
 
@@ -166,9 +228,23 @@ struct work {
     int32_t context; /* most tokens a request can reach: largest prefix + the longest row of each
                         step */
     int32_t batch_rows, batch_tokens; /* most of any forward */
+    int32_t verify_rows;              /* most rows of any verify */
     int32_t prefixes;                 /* tokens before the first forward, summed */
     int32_t restarts;
 };
+
+/* Tokens of a forward, padding included. */
+static int32_t step_tokens(const struct hb_case_step *s) {
+    const int is_verify = hb_step_is_verify(s);
+    int32_t tokens = is_verify ? 0 : s->pad_tokens + s->pad_rows;
+    for (int32_t r = 0; r < s->n_rows && s->kind != HB_STEP_COMMIT; r++) {
+        tokens += s->row[r].length;
+    }
+    for (int32_t r = 0; r < s->pad_rows && is_verify; r++) {
+        tokens += hb_case_padding_nodes(s, r);
+    }
+    return tokens;
+}
 
 static void measure(const struct hb_case *c, struct work *w) {
     memset(w, 0, sizeof *w);
@@ -178,10 +254,9 @@ static void measure(const struct hb_case *c, struct work *w) {
         prefix = s->prefix > prefix ? s->prefix : prefix;
         w->prefixes += s->prefix;
         w->restarts += s->kind == HB_STEP_TAKE && s->from >= 0;
-        int32_t longest = 0;
-        int32_t tokens = s->pad_tokens + s->pad_rows;
-        for (int32_t r = 0; r < s->n_rows; r++) {
-            tokens += s->row[r].length;
+        int32_t longest = hb_case_draft(s);
+        const int32_t tokens = step_tokens(s);
+        for (int32_t r = 0; r < s->n_rows && s->kind != HB_STEP_COMMIT; r++) {
             longest = s->row[r].length > longest ? s->row[r].length : longest;
         }
         w->tokens += tokens;
@@ -190,6 +265,7 @@ static void measure(const struct hb_case *c, struct work *w) {
         w->batch_tokens = tokens > w->batch_tokens ? tokens : w->batch_tokens;
         const int32_t rows = s->n_rows + s->pad_rows;
         w->batch_rows = rows > w->batch_rows ? rows : w->batch_rows;
+        w->verify_rows = hb_step_is_verify(s) && rows > w->verify_rows ? rows : w->verify_rows;
     }
     w->context += prefix;
     const struct hb_case_config *g = &c->config;
@@ -203,6 +279,11 @@ static void halve_lengths(struct hb_case *c, int32_t longest) {
         for (int32_t r = 0; r < c->step[i].n_rows; r++) {
             int32_t *length = &c->step[i].row[r].length;
             *length = *length == longest ? (longest + 1) / 2 : *length;
+        }
+        if (hb_step_is_verify(&c->step[i])) {
+            int32_t *draft = &c->step[i].draft;
+            *draft = *draft == longest ? (longest + 1) / 2 : *draft;
+            normalize_verify(&c->step[i]);
         }
     }
 }
@@ -455,6 +536,8 @@ void hb_case_backend_config(const struct hb_case *c, struct hb_config *config) {
     /* every token and prefix token once, a restarted request's tokens once more */
     config->n_kv = (int32_t)w.tokens + w.prefixes + w.restarts * w.context + 8;
     config->max_batch = w.batch_rows + 2;
+    config->max_draft = g->max_draft;
+    config->spec_rows = g->max_draft == 0 ? 0 : w.verify_rows < 1 ? 1 : w.verify_rows;
     config->max_tokens = w.batch_tokens + 4;
     config->kernel_form = g->kernel_form;
     config->thread_order = g->thread_order;

@@ -2,15 +2,19 @@
  * The test case: a configuration and a short history of steps, as plain data. One table (HB_CASE_FIELDS) names every field;
  * byte form, JSON form, mutation, explanation and shrinking are driven by it.
  *
- * Byte form: magic "HBC1", then the fields in table order. Bytes without the magic are taken as the body; missing bytes
+ * Byte form: magic "HBC2", then the fields in table order. Bytes without the magic are taken as the body; missing bytes
  * read as zero and a zero byte is the field's default, so short inputs are simple cases. Any byte string decodes; the
- * canonical form is encode(decode(x)). JSON form: {"schema":1,"target":..,"config":{..},"steps":[..],"breaks":[..]}.
+ * canonical form is encode(decode(x)). JSON form: {"schema":2,"target":..,"config":{..},"steps":[..],"breaks":[..]}.
  *
  * Meaning of a history. Requests are 0..HB_MAX_REQS-1. TAKE of kind live binds a fresh slot to a request (prefix > 0: the
  * request already has that many tokens; its state and KV entries are random values written before the first forward;
  * from >= 0: the request restarts from the from-th track slot, inheriting stream and position of what is stored there).
  * TAKE of kind track makes the next track slot. Slots are named by the order of their TAKE step (0 = first TAKE of the
- * case). A forward consumes tokens of its requests; positions advance only when the step succeeded. */
+ * case). A forward consumes tokens of its requests; positions advance only when the step succeeded.
+ *
+ * Speculation. In a forward of mode TARGET_VERIFY a row's length is its number of draft nodes; nodes hang on the request's
+ * tokens and no position advances. A COMMIT is about the last verify: its row i moves the request of that verify's row i
+ * behind node `accept` (-1: not at all) and stores node `track_accept` in a track slot. */
 #ifndef HB_HARNESS_CASE_H
 #define HB_HARNESS_CASE_H
 
@@ -21,11 +25,12 @@
 #include "backend/status.h"
 
 enum {
-    HB_CASE_SCHEMA = 1,
+    HB_CASE_SCHEMA = 2,
     HB_MAX_STEPS = 12,
     HB_MAX_ROWS = 8,
     HB_MAX_REQS = 8,
     HB_MAX_BREAKS = 4,
+    HB_MAX_DRAFT = 8, /* nodes of a row */
     HB_CASE_MAX_BYTES = 8192,
     HB_CASE_ID_LEN = 17
 };
@@ -36,7 +41,8 @@ enum hb_step_kind {
     HB_STEP_FREE = 2,
     HB_STEP_COPY = 3,
     HB_STEP_ENTRY = 4, /* call a decode/extend entry of child or wrapper, inside a forward of `mode` if n_rows > 0 */
-    HB_N_STEP_KINDS = 5
+    HB_STEP_COMMIT = 5,
+    HB_N_STEP_KINDS = 6
 };
 
 /* Value classes of the case's tensors (architecture.md decision 5). */
@@ -54,7 +60,10 @@ enum hb_value_class {
 /* What fills memory that must not be read (surplus tokens, padding rows, free slots). */
 enum hb_unread { HB_UNREAD_RANDOM = 0, HB_UNREAD_NAN = 1, HB_UNREAD_INF = 2, HB_N_UNREAD = 3 };
 
-enum hb_target { HB_TARGET_FORWARD = 0, HB_TARGET_DISPATCH = 1, HB_N_TARGETS = 2 };
+enum hb_target { HB_TARGET_FORWARD = 0, HB_TARGET_DISPATCH = 1, HB_TARGET_VERIFY = 2, HB_N_TARGETS = 3 };
+
+/* Shape of the drafts of a verify (step field tree). From HB_TREE_RANDOM on: the seed of a random tree per row. */
+enum hb_tree_shape { HB_TREE_CHAIN = 0, /* no links */ HB_TREE_LINKED_CHAIN = 1, HB_TREE_RANDOM = 2, HB_TREE_MAX = 255 };
 
 struct hb_case_config {
     int32_t target;
@@ -68,14 +77,17 @@ struct hb_case_config {
     int32_t kernel_form, thread_order, block_order, order_seed;
     int32_t value_class, unread, seed;
     int32_t relation, relation_arg; /* index in the relation table, 0 = none */
+    int32_t max_draft; /* capacity of D; 0: no speculation. The caches have a row for each row of the largest verify */
 };
 
 struct hb_case_row {
     int32_t request;
-    int32_t length; /* new tokens; decode rows always use 1 */
+    int32_t length; /* new tokens; decode rows always use 1; verify: draft nodes */
     int32_t track;  /* 0 no, 1 yes */
     int32_t track_slot;  /* which track slot: index among the case's track TAKEs, modulo their number */
     int32_t track_point; /* 0: the last aligned point; k > 0: the k-th aligned point of this call, clamped */
+    int32_t accept;      /* commit: node to commit, -1 none */
+    int32_t track_accept; /* commit of a tracked row: node to store */
 };
 
 struct hb_case_step {
@@ -85,6 +97,9 @@ struct hb_case_step {
     int32_t pad_rows, pad_tokens;
     int32_t optional;  /* bit 0 extend_start_loc, 1 extend_seq_lens_cpu, 2 original_batch_size, 3 all-false mask given */
     int32_t layer_mask; /* bit l set: layer l is left out of this forward */
+    int32_t draft;      /* verify: D; 0: the longest row's length */
+    int32_t ragged;     /* verify: 1: rows of different length, pad_tokens nodes in the padding rows; 0: all have D nodes */
+    int32_t tree;       /* verify: enum hb_tree_shape */
     int32_t n_rows;
     struct hb_case_row row[HB_MAX_ROWS];
     int32_t request, slot_kind, prefix, from; /* take; slot_kind 0 live, 1 track; from: -1 or track slot index */
@@ -132,6 +147,15 @@ enum hb_break_op {
     X(REQ_TO_TOKEN_ROWS, "req_to_token_rows")                                                      \
     X(REQ_TO_TOKEN_COLS, "req_to_token_cols")                                                      \
     X(IS_DUMMY, "is_dummy")                                                                        \
+    X(DRAFT_TOKEN_NUM, "draft_token_num")                                                          \
+    X(NEXT_TOKEN, "retrieve_next_token")                                                           \
+    X(NEXT_SIBLING, "retrieve_next_sibling")                                                       \
+    X(RAGGED_LAYOUT, "ragged_verify_layout")                                                       \
+    X(COMMIT_POINTER, "commit")      /* ABSENT: commit gets null */                                \
+    X(COMMIT_ROWS, "commit.n_rows")                                                                \
+    X(COMMIT_STEP, "commit.step")                                                                  \
+    X(COMMIT_TRACK_INDICES, "commit.track_indices")                                                \
+    X(COMMIT_TRACK_STEPS, "commit.track_steps")                                                    \
     X(TABLE, "req_to_slot")      /* row = request: table_set before this step, undone after it */  \
     X(BATCH_POINTER, "batch")    /* ABSENT: begin gets a null batch */                             \
     X(IO_POINTER, "io")          /* ABSENT: buffer `row` (0..2 in, 3 out) of every layer is null */ \
@@ -150,7 +174,8 @@ enum hb_break_op {
     X(CFG_VARIANT, "config.variant") /* row: 0 conv_act 1 gate_norm 2 dt_clamp_prefill 3 dt_clamp_decode 4 kernel_form */ \
     X(CFG_DTYPE, "config.dtype")     /* row: 0 act 1 state */                                       \
     X(CFG_DT_LO, "config.dt_lo")     /* integer value */                                           \
-    X(CFG_STATE_SIZE, "config.state_size")
+    X(CFG_STATE_SIZE, "config.state_size")                                                         \
+    X(CFG_SPEC_ROWS, "config.spec_rows")
 
 enum hb_break_field {
 #define HB_BREAK_ENUM(name, json) HB_FIELD_##name,
@@ -222,6 +247,13 @@ int hb_case_field_used(const struct hb_case_field *f, int32_t kind);
 int hb_step_has_rows(int32_t kind);
 /* The row of the request pool that a request (0..HB_MAX_REQS-1) uses: a permutation of 1..HB_MAX_REQS by seed. */
 int32_t hb_case_req_index(const struct hb_case *c, int32_t request);
+/* Draft nodes per row (D) of a step in normal form, 0 if it is no verify. */
+int32_t hb_case_draft(const struct hb_case_step *s);
+/* Draft nodes of padding row i (0..pad_rows-1) of a verify. */
+int32_t hb_case_padding_nodes(const struct hb_case_step *s, int32_t i);
+/* Parent of each of the n nodes of a row; the first nodes do not depend on n. */
+void hb_case_tree(const struct hb_case *c, const struct hb_case_step *s, int32_t row, int32_t n, int32_t *parent);
+int hb_step_is_verify(const struct hb_case_step *s);
 /* Name of a mode 1..9 into out; returns its length, 0 for other numbers or a short buffer. */
 int hb_case_mode_name(int32_t mode, char *out, size_t cap);
 

@@ -7,7 +7,7 @@
 #include "harness/case.h"
 
 /* clang-format off */
-static const char *const target_names[] = {"forward", "dispatch"};
+static const char *const target_names[] = {"forward", "dispatch", "verify"};
 static const char *const dtype_names[] = {"fp32", "bf16"};
 static const char *const conv_act_names[] = {"silu", "none"};
 static const char *const gate_norm_names[] = {"after", "before", "gate_only", "norm_only", "none"};
@@ -18,7 +18,7 @@ static const char *const order_names[] = {"ascending", "descending", "random"};
 static const char *const class_names[] = {"ordinary", "exact", "large_dt", "tiny_dt", "cancel", "wide",
                                           "one_sign"};
 static const char *const unread_names[] = {"random", "nan", "inf"};
-static const char *const kind_names[] = {"forward", "take", "free", "copy", "entry"};
+static const char *const kind_names[] = {"forward", "take", "free", "copy", "entry", "commit"};
 static const char *const slot_kind_names[] = {"live", "track"};
 static const char *const entry_target_names[] = {"child", "wrapper"};
 static const char *const direction_names[] = {"decode", "extend"};
@@ -32,12 +32,13 @@ static const char *const break_names[] = {
 #define BIT(kind) (1u << HB_STEP_##kind)
 #define ANY_KIND 0xffffffffu
 #define WITH_ROWS (BIT(FORWARD) | BIT(ENTRY))
+#define ANY_ROW (WITH_ROWS | BIT(COMMIT))
 #define CONFIG(name, lo, hi, initial, names) \
     {#name, offsetof(struct hb_case_config, name), lo, hi, initial, names, HB_GROUP_CONFIG, ANY_KIND, 0}
 #define STEP(name, kinds, lo, hi, initial, names) \
     {#name, offsetof(struct hb_case_step, name), lo, hi, initial, names, HB_GROUP_STEP, kinds, 0}
-#define ROW(name, lo, hi, initial) \
-    {#name, offsetof(struct hb_case_row, name), lo, hi, initial, NULL, HB_GROUP_ROW, WITH_ROWS, 0}
+#define ROW(name, kinds, lo, hi, initial) \
+    {#name, offsetof(struct hb_case_row, name), lo, hi, initial, NULL, HB_GROUP_ROW, kinds, 0}
 #define BREAK(name, lo, hi, initial, names, wide) \
     {#name, offsetof(struct hb_case_break, name), lo, hi, initial, names, HB_GROUP_BREAK, ANY_KIND, wide}
 
@@ -75,7 +76,8 @@ static const char *const break_names[] = {
     CONFIG(unread, 0, HB_N_UNREAD - 1, 0, unread_names), \
     CONFIG(seed, INT32_MIN, INT32_MAX, 1, NULL), \
     CONFIG(relation, 0, 66, 0, NULL), \
-    CONFIG(relation_arg, 0, 255, 0, NULL)
+    CONFIG(relation_arg, 0, 255, 0, NULL), \
+    CONFIG(max_draft, 0, HB_MAX_DRAFT, 0, NULL)
 
 #define STEP_FIELDS \
     STEP(kind, ANY_KIND, 0, HB_N_STEP_KINDS - 1, 0, kind_names), \
@@ -85,6 +87,9 @@ static const char *const break_names[] = {
     STEP(pad_tokens, WITH_ROWS, 0, 32, 0, NULL), \
     STEP(optional, WITH_ROWS, 0, 15, 0, NULL), \
     STEP(layer_mask, WITH_ROWS, 0, 15, 0, NULL), \
+    STEP(draft, WITH_ROWS, 0, HB_MAX_DRAFT, 0, NULL), \
+    STEP(ragged, WITH_ROWS, 0, 1, 0, NULL), \
+    STEP(tree, WITH_ROWS, 0, HB_TREE_MAX, 0, NULL), \
     STEP(request, BIT(TAKE), 0, HB_MAX_REQS - 1, 0, NULL), \
     STEP(slot_kind, BIT(TAKE), 0, 1, 0, slot_kind_names), \
     STEP(prefix, BIT(TAKE), 0, 200, 0, NULL), \
@@ -97,11 +102,13 @@ static const char *const break_names[] = {
     STEP(null_args, BIT(ENTRY), 0, 1, 0, NULL)
 
 #define ROW_FIELDS \
-    ROW(request, 0, HB_MAX_REQS - 1, 0), \
-    ROW(length, 1, 200, 1), \
-    ROW(track, 0, 1, 0), \
-    ROW(track_slot, 0, HB_MAX_STEPS - 1, 0), \
-    ROW(track_point, 0, 50, 0)
+    ROW(request, WITH_ROWS, 0, HB_MAX_REQS - 1, 0), \
+    ROW(length, WITH_ROWS, 1, 200, 1), \
+    ROW(track, ANY_ROW, 0, 1, 0), \
+    ROW(track_slot, ANY_ROW, 0, HB_MAX_STEPS - 1, 0), \
+    ROW(track_point, WITH_ROWS, 0, 50, 0), \
+    ROW(accept, BIT(COMMIT), -1, HB_MAX_DRAFT - 1, 0), \
+    ROW(track_accept, BIT(COMMIT), 0, HB_MAX_DRAFT - 1, 0)
 
 #define BREAK_FIELDS \
     BREAK(step, -1, HB_MAX_STEPS - 1, 0, NULL, 0), \
@@ -168,7 +175,7 @@ int hb_case_field_used(const struct hb_case_field *f, int32_t kind) {
 }
 
 int hb_step_has_rows(int32_t kind) {
-    return kind == HB_STEP_FORWARD || kind == HB_STEP_ENTRY;
+    return kind == HB_STEP_FORWARD || kind == HB_STEP_ENTRY || kind == HB_STEP_COMMIT;
 }
 
 int hb_case_mode_name(int32_t mode, char *out, size_t cap) {

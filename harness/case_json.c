@@ -43,7 +43,7 @@ static int is_main(const struct hb_case_field *f) {
                                          "act_dtype",  "state_dtype", "value_class", "seed"};
     static const char *const step[] = {"kind",  "mode",   "request",   "slot_kind", "slot",
                                        "slot2", "target", "direction", "layer"};
-    static const char *const row[] = {"request", "length"};
+    static const char *const row[] = {"request", "length", "accept"};
     static const struct {
         const char *const *names;
         size_t n;

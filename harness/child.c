@@ -20,7 +20,7 @@
 #include "harness/watch.h"
 
 const char *hb_target_name(int32_t target) {
-    static const char *const names[HB_N_TARGETS] = {"forward", "dispatch"};
+    static const char *const names[HB_N_TARGETS] = {"forward", "dispatch", "verify"};
     return target >= 0 && target < HB_N_TARGETS ? names[target] : "unknown";
 }
 

@@ -10,7 +10,13 @@
 
 /* Relations that need a transformed second run (invariants.md numbers). */
 static const int32_t relations[] = {12, 14, 17, 22, 23, 26, 30, 37, 38, 40};
-enum { N_RELATIONS = sizeof relations / sizeof relations[0], MAX_RECIPES = 256, TRIES = 8 };
+static const int32_t spec_relations[] = {50, 51, 54, 55, 56, 58};
+enum {
+    N_RELATIONS = sizeof relations / sizeof relations[0],
+    N_SPEC_RELATIONS = sizeof spec_relations / sizeof spec_relations[0],
+    SPEC_SHARE = 6 /* one valid case in six verifies drafts */
+};
+enum { MAX_RECIPES = 256, TRIES = 8 };
 
 void hb_gen_options_init(struct hb_gen_options *o) {
     memset(o, 0, sizeof *o);
@@ -104,6 +110,7 @@ static void pick_config(struct hb_gen_state *g, const struct size_limits *z) {
         : hb_rng_one_in(r, 2) ? HB_VALUES_ONE_SIGN
                               : HB_VALUES_ORDINARY;
     cfg->unread = hb_rng_below(r, HB_N_UNREAD);
+    cfg->max_draft = g->is_spec ? 1 + hb_rng_below(r, hb_rng_one_in(r, 2) ? 4 : HB_MAX_DRAFT) : 0;
     cfg->seed = (int32_t)(uint32_t)hb_rng_next(r);
 }
 
@@ -127,6 +134,9 @@ static void meet_needs(struct hb_gen_state *g) {
     if ((g->needs & HB_NEED_FREE_SLOT) && cfg->spare_slots == 0) {
         cfg->spare_slots = 1;
     }
+    if ((g->needs & (HB_NEED_TREE | HB_NEED_NO_LINKS)) && cfg->max_draft < 3) {
+        cfg->max_draft = 3;
+    }
 }
 
 /* --- forward target
@@ -143,7 +153,28 @@ static const struct size_limits *pick_size(struct hb_gen_state *g) {
     }
 }
 
+/* Whether the case verifies drafts: by what is asked for, else by the target's share. */
+static int pick_spec(struct hb_gen_state *g) {
+    const uint32_t verify = HB_NEED_VERIFY | HB_NEED_TREE | HB_NEED_UNIFORM | HB_NEED_RAGGED |
+                            HB_NEED_NO_LINKS | HB_NEED_SPEC_ROWS;
+    if (g->o->target == HB_TARGET_DISPATCH || (g->needs & HB_NEED_NO_VERIFY) ||
+        (g->o->mode != 0 && g->o->mode != HB_MODE_TARGET_VERIFY)) {
+        return 0;
+    }
+    if ((g->needs & verify) || g->o->mode == HB_MODE_TARGET_VERIFY || g->o->relation >= 50) {
+        return 1;
+    }
+    const uint32_t other = HB_NEED_EXTEND | HB_NEED_DECODE | HB_NEED_M2 | HB_NEED_TRACK |
+                           HB_NEED_TWO_TRACKS | HB_NEED_LONG_ROW;
+    if ((g->needs & other) || g->o->relation > 0) {
+        return 0;
+    }
+    return g->o->target == HB_TARGET_VERIFY ? !hb_rng_one_in(&g->rng, 16)
+                                            : hb_rng_one_in(&g->rng, SPEC_SHARE);
+}
+
 static void begin_case(struct hb_gen_state *g, const struct size_limits *z) {
+    g->is_spec = pick_spec(g);
     hb_case_init(g->c);
     pick_config(g, z);
     meet_needs(g);
@@ -181,7 +212,9 @@ static void name_relation(struct hb_gen_state *g) {
     if (g->o->relation >= 0) {
         cfg->relation = g->o->relation;
     } else if (hb_rng_one_in(&g->rng, 8)) {
-        cfg->relation = relations[hb_rng_below(&g->rng, N_RELATIONS)];
+        cfg->relation = g->is_spec && hb_rng_below(&g->rng, 4) > 0
+                            ? spec_relations[hb_rng_below(&g->rng, N_SPEC_RELATIONS)]
+                            : relations[hb_rng_below(&g->rng, N_RELATIONS)];
     }
     cfg->relation_arg = cfg->relation > 0 ? hb_rng_below(&g->rng, 256) : 0;
 }

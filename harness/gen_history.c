@@ -68,6 +68,11 @@ static void apply_take(struct hb_history *h, const struct hb_case_step *s) {
 static void apply_forward(struct hb_history *h, const struct hb_case *c,
                           const struct hb_case_step *s) {
     const int is_decode = s->mode == HB_MODE_DECODE;
+    h->drafted.is_valid = 0;
+    if (s->mode == HB_MODE_TARGET_VERIFY) {
+        hb_history_verify(h, c, s);
+        return;
+    }
     if (!is_decode && !hb_mode_is_extend(s->mode)) {
         return;
     }
@@ -97,6 +102,10 @@ void hb_history_apply(struct hb_history *h, const struct hb_case *c, const struc
         }
     } else if (s->kind == HB_STEP_FORWARD) {
         apply_forward(h, c, s);
+    } else if (s->kind == HB_STEP_ENTRY && s->n_rows > 0) {
+        h->drafted.is_valid = 0;
+    } else if (s->kind == HB_STEP_COMMIT) {
+        hb_history_commit(h, s);
     } else if (s->kind == HB_STEP_FREE && s->slot < h->n_takes && !h->take[s->slot].is_free) {
         h->take[s->slot].is_free = 1;
         h->free_list[h->n_free++] = h->take[s->slot].id;
@@ -168,7 +177,8 @@ static int32_t edge_length(struct hb_gen_state *g) {
 }
 
 static int32_t pick_prefix(struct hb_gen_state *g) {
-    if (g->o->relation == 14 || (!(g->needs & HB_NEED_PREFIX) && hb_rng_one_in(&g->rng, 2))) {
+    const int32_t rarely = g->is_spec ? 8 : 2; /* a verify needs tokens */
+    if (g->o->relation == 14 || (g->o->mode != HB_MODE_TARGET_VERIFY && !(g->needs & HB_NEED_PREFIX) && hb_rng_one_in(&g->rng, rarely))) {
         return 0;
     }
     return hb_rng_one_in(&g->rng, 2) ? edge_length(g) : 1 + hb_rng_below(&g->rng, g->max_tokens);
@@ -305,6 +315,9 @@ static void pick_extras(struct hb_gen_state *g, struct hb_case_step *s) {
 int hb_gen_add_forward(struct hb_gen_state *g) {
     struct hb_case_step s;
     int32_t live[HB_MAX_REQS];
+    if (g->o->mode == HB_MODE_TARGET_VERIFY && g->is_spec && hb_gen_add_verify(g)) {
+        return 1;
+    }
     hb_gen_step_init(&s, HB_STEP_FORWARD);
     s.mode = pick_mode(g);
     const int32_t n_live = live_requests(g, live);
@@ -446,8 +459,10 @@ void hb_gen_history(struct hb_gen_state *g) {
     int32_t n_tracks = hb_rng_one_in(rng, 3) ? 0 : hb_rng_range(rng, 1, 2);
     const uint32_t pairs =
         HB_NEED_TWO_ROWS | HB_NEED_TWO_TRACKS | HB_NEED_M2 | HB_NEED_OUTSIDER | HB_NEED_LONG_ROW;
+    n_requests = g->is_spec && n_requests > 3 ? 3 : n_requests; /* leaves steps for commits */
     n_requests = (g->needs & pairs) && n_requests < 2 ? 2 : n_requests;
-    if (g->o->relation == 22 || g->o->relation == 23 || g->o->relation == 30) {
+    if (g->o->relation == 22 || g->o->relation == 23 || g->o->relation == 30 ||
+        g->o->relation == 58) {
         n_requests = n_requests < 2 ? 2 : n_requests;
     }
     const uint32_t tracks = HB_NEED_TRACK | HB_NEED_TRACK_SLOT;
@@ -455,12 +470,14 @@ void hb_gen_history(struct hb_gen_state *g) {
     n_tracks = ((g->needs & tracks) || is_tracking) && n_tracks < 1 ? 1 : n_tracks;
     n_tracks = g->needs & HB_NEED_TWO_TRACKS ? 2 : n_tracks;
     add_takes(g, n_requests, n_tracks);
-    const int32_t n_forwards = 1 + hb_rng_below(rng, 3);
+    const int32_t n_forwards = 1 + hb_rng_below(rng, 3) + (g->is_spec && hb_rng_one_in(rng, 2));
     for (int32_t i = 0; i < n_forwards; i++) {
         if (i > 0) {
             add_slot_ops(g);
         }
-        if (!hb_gen_add_forward(g)) {
+        if (g->is_spec && (i == 0 || hb_rng_one_in(rng, 2))) {
+            hb_gen_add_round(g);
+        } else if (!hb_gen_add_forward(g)) {
             return;
         }
     }

@@ -16,6 +16,15 @@ struct hb_taken {
     int32_t position; /* tokens after which the content holds */
 };
 
+/* The last verify, for the commit after it. */
+struct hb_drafted {
+    int32_t is_valid; /* no begin came after it */
+    int32_t batch_size, n_rows;
+    int32_t take[HB_MAX_ROWS]; /* TAKE order of each row's slot */
+    int32_t position[HB_MAX_ROWS], nodes[HB_MAX_ROWS];
+    int32_t depth[HB_MAX_ROWS][HB_MAX_DRAFT];
+};
+
 struct hb_history {
     int32_t n_slots;
     int32_t n_takes;
@@ -25,6 +34,7 @@ struct hb_history {
     int32_t request_take[HB_MAX_REQS]; /* TAKE order of the slot bound to a request, -1 none */
     int32_t n_free;
     int32_t free_list[2 * HB_MAX_STEPS + 8];
+    struct hb_drafted drafted;
 };
 
 void hb_history_init(struct hb_history *h, int32_t n_slots);
@@ -65,8 +75,15 @@ enum hb_need {
     HB_NEED_MAMBA = 1 << 21,
     HB_NEED_LONG_ROW = 1 << 22, /* an extend row of two tokens or more, or two rows */
     HB_NEED_ROOM = 1 << 23,     /* a step more fits */
-    HB_NEED_NO_MASK = 1 << 24   /* no track mask at all */
+    HB_NEED_NO_MASK = 1 << 24,   /* no track mask at all */
+    HB_NEED_VERIFY = 1 << 25,    /* mode TARGET_VERIFY with a row */
+    HB_NEED_TREE = 1 << 26,      /* links, and a row of three nodes or more */
+    HB_NEED_UNIFORM = 1 << 27,   /* no layout */
+    HB_NEED_RAGGED = 1 << 28,    /* a layout */
+    HB_NEED_NO_LINKS = 1 << 29,  /* and a row of two nodes or more */
+    HB_NEED_NO_VERIFY = 1 << 30
 };
+#define HB_NEED_SPEC_ROWS 0x80000000u /* intermediate caches of two rows or more */
 
 struct hb_gen_state {
     struct hb_case *c;
@@ -74,6 +91,7 @@ struct hb_gen_state {
     struct hb_history h;
     const struct hb_gen_options *o;
     int32_t is_near;
+    int32_t is_spec; /* verify and commit among the forwards */
     int32_t max_requests, max_tokens; /* of one forward */
     uint32_t needs;
 };
@@ -87,6 +105,15 @@ int hb_gen_add_take(struct hb_gen_state *g, int32_t request, int32_t slot_kind, 
                     int32_t from);
 int hb_gen_add_forward(struct hb_gen_state *g);
 int hb_gen_add_entry(struct hb_gen_state *g);
+
+/* gen_verify.c */
+/* A verify of requests that have tokens; 0 if there is none or the case is full. */
+int hb_gen_add_verify(struct hb_gen_state *g);
+/* A verify and what may follow it: again, commits, a commit of nothing. */
+void hb_gen_add_round(struct hb_gen_state *g);
+/* What a verify and a commit do to a history. */
+void hb_history_verify(struct hb_history *h, const struct hb_case *c, const struct hb_case_step *s);
+void hb_history_commit(struct hb_history *h, const struct hb_case_step *s);
 
 /* gen_recipes.c: the table of recipes. */
 /* A recipe's number of breaks, and where and what each one sets, are private; these are its public

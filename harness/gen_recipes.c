@@ -101,8 +101,44 @@ static uint32_t offers_of_step(const struct spot *p) {
     return o;
 }
 
+/* Rows of a commit that count. */
+static int32_t commit_rows(const struct spot *p) {
+    return p->s->n_rows < p->h.drafted.n_rows ? p->s->n_rows : p->h.drafted.n_rows;
+}
+
+static uint32_t offers_of_commit(const struct spot *p) {
+    uint32_t o = HB_NEED_VERIFY;
+    o |= p->track >= 0 ? HB_NEED_TRACK : 0;
+    o |= p->track2 >= 0 ? HB_NEED_TWO_TRACKS : 0;
+    return o;
+}
+
+static int32_t longest_row(const struct hb_case_step *s) {
+    int32_t longest = 0;
+    for (int32_t r = 0; r < s->n_rows; r++) {
+        longest = s->row[r].length > longest ? s->row[r].length : longest;
+    }
+    return longest;
+}
+
+static uint32_t offers_of_verify(const struct spot *p) {
+    const struct hb_case_step *s = p->s;
+    if (!hb_step_is_verify(s)) {
+        return HB_NEED_NO_VERIFY;
+    }
+    uint32_t o = s->n_rows > 0 ? HB_NEED_VERIFY : 0;
+    o |= s->tree != HB_TREE_CHAIN && longest_row(s) >= 3 ? HB_NEED_TREE : 0;
+    o |= s->tree == HB_TREE_CHAIN && longest_row(s) >= 2 ? HB_NEED_NO_LINKS : 0;
+    o |= s->ragged ? HB_NEED_RAGGED : HB_NEED_UNIFORM;
+    return o;
+}
+
 static uint32_t offers(const struct spot *p) {
-    uint32_t o = p->s ? offers_of_step(p) : 0;
+    uint32_t o = !p->s                             ? 0
+                 : p->s->kind == HB_STEP_COMMIT ? offers_of_commit(p)
+                                                : offers_of_step(p) | offers_of_verify(p);
+    o |= !p->s && p->h.drafted.is_valid && p->h.drafted.n_rows > 0 ? HB_NEED_VERIFY : 0;
+    o |= p->config.spec_rows > 1 ? HB_NEED_SPEC_ROWS : 0;
     o |= has_layer(p, HB_LAYER_ATTENTION) ? HB_NEED_ATTENTION : 0;
     o |= has_layer(p, HB_LAYER_MAMBA2) ? HB_NEED_MAMBA : 0;
     o |= p->c->config.dt_clamp != HB_DT_CLAMP_NONE ? HB_NEED_CLAMP : 0;
@@ -131,6 +167,9 @@ static uint32_t choose_rows(struct spot *p, uint32_t needs) {
         }
     }
     p->outsider = find_outsider(p);
+    for (int32_t r = 0; r < s->n_rows && (needs & HB_NEED_TREE); r++) {
+        p->row = s->row[r].length >= 3 ? r : p->row;
+    }
     if (!(needs & HB_NEED_PREFIX)) {
         return 0;
     }
@@ -178,6 +217,12 @@ static int32_t row_of(const struct spot *p, enum at at) {
         return map_index(p, p->row2, row_position(p, p->row2));
     case AT_MAP_OLD:
         return map_index(p, p->row, hb_rng_below(p->rng, row_position(p, p->row)));
+    case AT_LAYOUT_END:
+        return p->s->n_rows + p->s->pad_rows;
+    case AT_ROOT:
+        return p->row * hb_case_draft(p->s);
+    case AT_NODE:
+        return p->row * hb_case_draft(p->s) + 1;
     default:
         return 0;
     }
@@ -197,8 +242,6 @@ static int64_t wrong_value(const struct spot *p, enum base base) {
     switch (base) {
     case B_MODE:
         return ONE_OF(p->rng, 7, 0, 10, -1, INT_MAX, INT_MIN);
-    case B_UNSUPPORTED:
-        return ONE_OF(p->rng, 5, 6);
     case B_BAD_LAYER:
         return ONE_OF(p->rng, -1, g->n_layers, HB_MAX_LAYERS, INT_MAX, INT_MIN);
     case B_BAD_REQUEST:
@@ -215,6 +258,10 @@ static int64_t wrong_value(const struct spot *p, enum base base) {
         return ONE_OF(p->rng, 99, -1, 6);
     case B_SIGN:
         return ONE_OF(p->rng, -1, 1);
+    case B_BAD_LINK:
+        return ONE_OF(p->rng, -2, 0, p->s->row[p->row].length, INT_MAX, INT_MIN);
+    case B_NODES:
+        return ONE_OF(p->rng, p->h.drafted.nodes[p->row], INT_MAX);
     default:
         return 0;
     }
@@ -269,6 +316,20 @@ static int64_t value_of(const struct spot *p, enum base base) {
         return first_token(s, p->row2);
     case B_MAP_NEW:
         return map_index(p, p->row2, row_position(p, p->row2));
+    case B_VERIFY_BATCH:
+        return p->h.drafted.batch_size;
+    case B_LINKS:
+        return (s->n_rows + s->pad_rows) * hb_case_draft(s);
+    case B_LESS_DRAFT:
+        return longest_row(s) - 1;
+    case B_MAX_DRAFT:
+        return g->max_draft;
+    case B_SPEC_ROWS:
+        return g->spec_rows;
+    case B_COMMIT_ROWS:
+        return s->n_rows;
+    case B_LIVE_SLOT:
+        return p->h.take[p->h.drafted.take[p->row]].id;
     default:
         return wrong_value(p, base);
     }
@@ -310,21 +371,82 @@ static int apply_on_forward(struct hb_case *c, const struct hb_recipe *r, struct
     return 0;
 }
 
+/* A commit that the history before it allows, with a row that counts. */
+static int apply_on_commit(struct hb_case *c, const struct hb_recipe *r, struct hb_rng *rng,
+                           struct spot *p) {
+    const int32_t start = hb_rng_below(rng, c->n_steps);
+    for (int32_t i = 0; i < c->n_steps; i++) {
+        p->step = (start + i) % c->n_steps;
+        p->s = &c->step[p->step];
+        if (p->s->kind != HB_STEP_COMMIT) {
+            continue;
+        }
+        hb_history_replay(&p->h, c, p->step);
+        if (!p->h.drafted.is_valid || commit_rows(p) == 0) {
+            continue;
+        }
+        p->row = hb_rng_below(rng, commit_rows(p));
+        p->track = p->track2 = -1;
+        for (int32_t k = 0; k < commit_rows(p); k++) {
+            if (p->s->row[k].track) {
+                p->track2 = p->track >= 0 ? k : -1;
+                p->track = p->track >= 0 ? p->track : k;
+            }
+        }
+        p->row = r->needs & HB_NEED_TRACK && p->track >= 0 ? p->track : p->row;
+        if ((r->needs & ~offers(p)) == 0) {
+            add_breaks(p, r, p->step, c);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* A commit of a row whose slot was given back after the verify. */
+static int apply_freed_commit(struct hb_case *c, struct spot *p) {
+    const struct hb_drafted *d = &p->h.drafted;
+    if (!d->is_valid || d->n_rows == 0 || c->n_steps + 2 > HB_MAX_STEPS ||
+        p->h.take[d->take[0]].is_free) {
+        return 0;
+    }
+    struct hb_case_step s;
+    hb_gen_step_init(&s, HB_STEP_FREE);
+    s.slot = d->take[0];
+    c->step[c->n_steps++] = s;
+    hb_gen_step_init(&s, HB_STEP_COMMIT);
+    s.n_rows = 1;
+    c->step[c->n_steps++] = s;
+    return 1;
+}
+
+/* 1 if nobody holds the slot of a TAKE: it was given back and not taken again. */
+static int is_given_back(const struct hb_history *h, int32_t take) {
+    int held = 0;
+    for (int32_t t = 0; t < h->n_takes; t++) {
+        held |= !h->take[t].is_free && h->take[t].id == h->take[take].id;
+    }
+    return !held;
+}
+
 /* The step that a recipe appends; 0 if the history has nothing for it. */
 static int new_step(const struct spot *p, enum on_step on, struct hb_case_step *s) {
     static const int32_t kinds[] = {
         [NEW_TAKE] = HB_STEP_TAKE,  [NEW_FREE] = HB_STEP_FREE,      [NEW_FREE_TWICE] = HB_STEP_FREE,
         [NEW_COPY] = HB_STEP_COPY,  [NEW_COPY_SELF] = HB_STEP_COPY, [NEW_CHILD] = HB_STEP_ENTRY,
-        [NEW_NULL] = HB_STEP_ENTRY, [NEW_BARE] = HB_STEP_ENTRY};
+        [NEW_NULL] = HB_STEP_ENTRY, [NEW_BARE] = HB_STEP_ENTRY,     [NEW_COMMIT] = HB_STEP_COMMIT};
     hb_gen_step_init(s, kinds[on]);
+    if (on == NEW_COMMIT) {
+        s->n_rows = hb_rng_below(p->rng, 3);
+        return !p->h.drafted.is_valid;
+    }
     s->slot_kind = on == NEW_TAKE ? 1 : 0;
     s->slot = s->slot2 = hb_rng_below(p->rng, p->h.n_takes);
     if (on == NEW_FREE_TWICE || on == NEW_COPY_SELF) {
         const int wants_free = on == NEW_FREE_TWICE;
-        for (int32_t i = 0; i < p->h.n_takes && p->h.take[s->slot].is_free != wants_free; i++) {
+        for (int32_t i = 0; i < p->h.n_takes && is_given_back(&p->h, s->slot) != wants_free; i++) {
             s->slot = s->slot2 = (s->slot + 1) % p->h.n_takes;
         }
-        if (p->h.n_takes == 0 || p->h.take[s->slot].is_free != wants_free) {
+        if (p->h.n_takes == 0 || is_given_back(&p->h, s->slot) != wants_free) {
             return 0;
         }
     }
@@ -371,9 +493,15 @@ int hb_recipe_apply(struct hb_case *c, int index, struct hb_rng *rng) {
     if (r->on == ON_FORWARD) {
         return apply_on_forward(c, r, rng, &p);
     }
+    if (r->on == ON_COMMIT) {
+        return apply_on_commit(c, r, rng, &p);
+    }
     hb_history_replay(&p.h, c, c->n_steps);
     if (r->needs & ~offers(&p)) {
         return 0;
+    }
+    if (r->on == NEW_COMMIT_FREED) {
+        return apply_freed_commit(c, &p);
     }
     if (r->on == ON_CONFIG) {
         add_breaks(&p, r, -1, c);

@@ -10,6 +10,7 @@
 enum on_step {
     ON_CONFIG,
     ON_FORWARD,
+    ON_COMMIT,
     NEW_TAKE,
     NEW_FREE,
     NEW_FREE_TWICE,
@@ -17,7 +18,9 @@ enum on_step {
     NEW_COPY_SELF,
     NEW_CHILD,
     NEW_NULL,
-    NEW_BARE
+    NEW_BARE,
+    NEW_COMMIT,      /* without a verify before it */
+    NEW_COMMIT_FREED /* after one of its rows has given its slot back */
 };
 
 /* The break's row. */
@@ -36,14 +39,16 @@ enum at {
     AT_TOKEN2,
     AT_MAP_NEW,
     AT_MAP_NEW2,
-    AT_MAP_OLD
+    AT_MAP_OLD,
+    AT_LAYOUT_END,
+    AT_ROOT, /* link of the row's first node */
+    AT_NODE  /* and of its second */
 };
 
 /* The break's value is one of these plus `plus`. */
 enum base {
     B_NUMBER,
     B_MODE,
-    B_UNSUPPORTED,
     B_LAYER,
     B_BAD_LAYER,
     B_BATCH,
@@ -71,7 +76,16 @@ enum base {
     B_SIGN,
     B_TRACK_ROW,
     B_ROW2_TOKEN,
-    B_MAP_NEW
+    B_MAP_NEW,
+    B_VERIFY_BATCH, /* rows of the verify that a commit is about */
+    B_LINKS,
+    B_BAD_LINK,
+    B_LESS_DRAFT, /* one less than the longest row */
+    B_MAX_DRAFT,
+    B_NODES,  /* of the row */
+    B_COMMIT_ROWS,
+    B_SPEC_ROWS,
+    B_LIVE_SLOT /* of the row of the verify */
 };
 
 struct hb_break_recipe {

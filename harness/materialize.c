@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Derivation of a forward batch (forward-batch.md section 4, tracking.md section 3) and of its deliberate faults. */
+ * Derivation of a forward batch (forward-batch.md section 4, tracking.md section 3; drafts: speculative.md sections 1 to 3) and
+ * of a commit. */
 #include "harness/materialize.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { MAX_BREAK_LENGTH = 4096 };
 
 void hb_kv_alloc_init(struct hb_kv_alloc *a, int32_t n_kv, uint32_t seed) {
     static const int32_t strides[] = {7, 5, 11, 13, 3, 1};
@@ -45,7 +44,7 @@ static void plan_rows(const struct hb_case_step *step, const struct hb_config *c
     for (int32_t r = 0; r < plan->n_rows; r++) {
         struct hb_row_plan *row = &plan->row[r];
         row->is_decode = is_decode_mode || r >= plan->n_rows - n_decode;
-        row->length = row->is_decode ? 1 : step->row[r].length;
+        row->length = row->is_decode ? 1 : step->row[r].length; /* of a verify: nodes */
         row->first = token;
         token += row->length;
         row->track_after = 0;
@@ -63,6 +62,12 @@ static void plan_rows(const struct hb_case_step *step, const struct hb_config *c
     }
     plan->n_real = token;
     plan->n_tokens = token + step->pad_tokens + (is_decode_mode ? step->pad_rows : 0);
+    if (plan->mode == HB_MODE_TARGET_VERIFY) {
+        plan->n_tokens = token;
+        for (int32_t i = 0; i < step->pad_rows; i++) {
+            plan->n_tokens += hb_case_padding_nodes(step, i);
+        }
+    }
 }
 
 static int fill_rows(const struct hb_case *c, const struct hb_case_step *step,
@@ -78,7 +83,9 @@ static int fill_rows(const struct hb_case *c, const struct hb_case_step *step,
     }
     for (int32_t r = 0; r < plan->n_rows; r++) {
         reqs[r] = hb_case_req_index(c, plan->row[r].request);
-        seq[r] = (int32_t)(plan->row[r].prefix + plan->row[r].length);
+        /* a verify says the tokens before it */
+        const int32_t length = plan->mode == HB_MODE_TARGET_VERIFY ? 0 : plan->row[r].length;
+        seq[r] = (int32_t)plan->row[r].prefix + length;
     }
     for (int64_t r = plan->n_rows; r < n_rows; r++) {
         seq[r] = 1; /* fill value of padding rows */
@@ -213,6 +220,65 @@ static int fill_cache(const struct hb_case *c, const struct hb_config *config,
     return 0;
 }
 
+/* Children in increasing index order, parent before child (speculative.md section 3). */
+static void fill_row_links(const int32_t *parent, int32_t n, int32_t *next, int32_t *sibling) {
+    int32_t last_child[HB_MAX_DRAFT];
+    for (int32_t t = 0; t < n; t++) {
+        last_child[t] = 0;
+        if (t == 0) {
+            continue;
+        }
+        const int32_t p = parent[t];
+        if (last_child[p] == 0) {
+            next[p] = t;
+        } else {
+            sibling[last_child[p]] = t;
+        }
+        last_child[p] = t;
+    }
+}
+
+static int fill_draft(const struct hb_case *c, const struct hb_case_step *step,
+                      const struct hb_plan *plan, struct hb_owned_batch *out) {
+    struct hb_batch *b = &out->b;
+    const int32_t draft = hb_case_draft(step);
+    b->draft_token_num = draft;
+    if (step->ragged) {
+        int32_t *layout = new_i32((int64_t)b->batch_size + 1);
+        b->ragged_verify_layout = (struct hb_i32s){layout, (int64_t)b->batch_size + 1};
+        if (!layout) {
+            return -1;
+        }
+        for (int32_t r = 0; r < b->batch_size; r++) {
+            layout[r + 1] = layout[r] + (r < plan->n_rows
+                                             ? plan->row[r].length
+                                             : hb_case_padding_nodes(step, r - plan->n_rows));
+        }
+    }
+    if (step->tree == HB_TREE_CHAIN) {
+        return 0;
+    }
+    const int64_t n = (int64_t)b->batch_size * draft;
+    int32_t *next = new_i32(n);
+    int32_t *sibling = new_i32(n);
+    b->retrieve_next_token = (struct hb_i32s){next, n};
+    b->retrieve_next_sibling = (struct hb_i32s){sibling, n};
+    if (!next || !sibling) {
+        return -1;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        next[i] = sibling[i] = -1;
+    }
+    for (int32_t r = 0; r < b->batch_size; r++) {
+        int32_t parent[HB_MAX_DRAFT];
+        const int32_t nodes = r < plan->n_rows ? plan->row[r].length
+                                               : hb_case_padding_nodes(step, r - plan->n_rows);
+        hb_case_tree(c, step, r, nodes, parent);
+        fill_row_links(parent, nodes, next + (int64_t)r * draft, sibling + (int64_t)r * draft);
+    }
+    return 0;
+}
+
 int hb_materialize_batch(const struct hb_case *c, const struct hb_case_step *step,
                          const struct hb_config *config, struct hb_kv_alloc *kv,
                          struct hb_plan *plan, struct hb_owned_batch *out) {
@@ -230,7 +296,9 @@ int hb_materialize_batch(const struct hb_case *c, const struct hb_case_step *ste
         has_attention |= config->layer_kind[l] == HB_LAYER_ATTENTION;
     }
     int failed = fill_rows(c, step, plan, out);
-    if (!failed && step->mode != HB_MODE_DECODE) {
+    if (!failed && step->mode == HB_MODE_TARGET_VERIFY) {
+        failed = fill_draft(c, step, plan, out);
+    } else if (!failed && step->mode != HB_MODE_DECODE) {
         failed = fill_extend(step, plan, out);
     }
     if (!failed) {
@@ -242,264 +310,36 @@ int hb_materialize_batch(const struct hb_case *c, const struct hb_case_step *ste
     return failed;
 }
 
-/* --- arrays of a batch as a table ------------------------------------------------------------------------------- */
-
-struct array_field {
-    int32_t field;
-    size_t offset; /* of {data, len} in struct hb_batch */
-    size_t element;
-};
-#define ARRAY(id, member, type) {HB_FIELD_##id, offsetof(struct hb_batch, member), sizeof(type)}
-static const struct array_field arrays[] = {
-    ARRAY(REQ_POOL_INDICES, req_pool_indices, int32_t),
-    ARRAY(SEQ_LENS, seq_lens, int32_t),
-    ARRAY(EXTEND_SEQ_LENS, extend_seq_lens, int32_t),
-    ARRAY(EXTEND_SEQ_LENS_CPU, extend_seq_lens_cpu, int32_t),
-    ARRAY(EXTEND_PREFIX_LENS, extend_prefix_lens, int32_t),
-    ARRAY(EXTEND_START_LOC, extend_start_loc, int32_t),
-    ARRAY(TRACK_MASK, mamba_track_mask, uint8_t),
-    ARRAY(TRACK_INDICES, mamba_track_indices, int64_t),
-    ARRAY(TRACK_SEQLENS, mamba_track_seqlens, int64_t),
-    ARRAY(OUT_CACHE_LOC, out_cache_loc, int32_t),
-    ARRAY(REQ_TO_TOKEN, req_to_token, int32_t),
-};
-enum { N_ARRAYS = sizeof arrays / sizeof *arrays };
-
-/* All array structs have the layout {const T *data; int64_t len}. */
-struct any_array {
-    void *data;
-    int64_t len;
-};
-
-static struct any_array get_array(const struct hb_batch *b, const struct array_field *f) {
-    struct any_array a;
-    memcpy(&a, (const char *)b + f->offset, sizeof a);
-    return a;
-}
-
-static void put_array(struct hb_batch *b, const struct array_field *f, struct any_array a) {
-    memcpy((char *)b + f->offset, &a, sizeof a);
-}
-
-static int64_t load(const struct any_array *a, size_t element, int64_t i) {
-    if (element == 1) {
-        return ((const uint8_t *)a->data)[i];
+int hb_materialize_commit(const struct hb_case_step *step, const int32_t *tracks, int32_t n_tracks,
+                          struct hb_owned_commit *out) {
+    memset(out, 0, sizeof *out);
+    struct hb_commit *m = &out->c;
+    m->struct_size = sizeof *m;
+    m->n_rows = step->n_rows;
+    int32_t *steps = new_i32(step->n_rows);
+    m->step = (struct hb_i32s){steps, step->n_rows};
+    if (!steps) {
+        return -1;
     }
-    return element == 4 ? ((const int32_t *)a->data)[i] : ((const int64_t *)a->data)[i];
-}
-
-static void store(const struct any_array *a, size_t element, int64_t i, int64_t value) {
-    if (element == 1) {
-        ((uint8_t *)a->data)[i] = (uint8_t)value;
-    } else if (element == 4) {
-        ((int32_t *)a->data)[i] = (int32_t)(uint32_t)(uint64_t)value;
-    } else {
-        ((int64_t *)a->data)[i] = value;
+    int any = 0;
+    for (int32_t r = 0; r < step->n_rows; r++) {
+        steps[r] = step->row[r].accept;
+        any |= step->row[r].track;
     }
-}
-
-static int64_t wrapping_add(int64_t a, int64_t b) {
-    return (int64_t)((uint64_t)a + (uint64_t)b);
-}
-
-static int break_array(struct hb_batch *b, const struct array_field *f,
-                       const struct hb_case_break *brk) {
-    struct any_array a = get_array(b, f);
-    int64_t row = brk->row;
-    if (brk->operation == HB_BREAK_ABSENT) {
-        free(a.data);
-        a = (struct any_array){NULL, 0};
-    } else if (brk->operation == HB_BREAK_LENGTH) {
-        int64_t len = brk->value < 0 ? 0 : brk->value;
-        len = len > MAX_BREAK_LENGTH ? MAX_BREAK_LENGTH : len;
-        void *data = calloc(len > 0 ? (size_t)len : 1, f->element);
-        if (!data) {
-            return -1;
-        }
-        if (a.data && a.len > 0 && len > 0) {
-            memcpy(data, a.data, (size_t)(len < a.len ? len : a.len) * f->element);
-        }
-        free(a.data);
-        a = (struct any_array){data, len};
-    } else if (a.data && a.len > 0) {
-        row = row < 0 ? 0 : row % a.len;
-        int64_t value = brk->value;
-        if (brk->operation == HB_BREAK_ADD) {
-            value = wrapping_add(load(&a, f->element, row), value);
-        } else if (brk->operation == HB_BREAK_COPY) {
-            int64_t from = (value % a.len + a.len) % a.len;
-            value = load(&a, f->element, from);
-        }
-        store(&a, f->element, row, value);
+    if (!any) {
+        return 0;
     }
-    put_array(b, f, a);
-    return 0;
-}
-
-static void break_scalar(int32_t *target, const struct hb_case_break *brk) {
-    int64_t value =
-        brk->operation == HB_BREAK_ADD ? wrapping_add(*target, brk->value) : brk->value;
-    *target = (int32_t)(uint32_t)(uint64_t)value;
-}
-
-static void break_field(struct hb_owned_batch *batch, const struct hb_case_break *brk) {
-    struct hb_batch *b = &batch->b;
-    switch (brk->field) {
-    case HB_FIELD_FORWARD_MODE:
-        break_scalar(&b->forward_mode, brk);
-        break;
-    case HB_FIELD_BATCH_SIZE:
-        break_scalar(&b->batch_size, brk);
-        break;
-    case HB_FIELD_N_TOKENS:
-        break_scalar(&b->n_tokens, brk);
-        break;
-    case HB_FIELD_N_EXTEND:
-        break_scalar(&b->n_extend, brk);
-        break;
-    case HB_FIELD_IS_DUMMY:
-        break_scalar(&b->is_dummy, brk);
-        break;
-    case HB_FIELD_REQ_TO_TOKEN_ROWS:
-        break_scalar(&b->req_to_token_rows, brk);
-        break;
-    case HB_FIELD_REQ_TO_TOKEN_COLS:
-        break_scalar(&b->req_to_token_cols, brk);
-        break;
-    case HB_FIELD_ORIGINAL_BATCH_SIZE:
-        b->has_original_batch_size = brk->operation != HB_BREAK_ABSENT;
-        break_scalar(&b->original_batch_size, brk);
-        break;
-    case HB_FIELD_EXTEND_NUM_TOKENS:
-        b->has_extend_num_tokens = brk->operation != HB_BREAK_ABSENT;
-        b->extend_num_tokens = brk->operation == HB_BREAK_ADD
-                                   ? wrapping_add(b->extend_num_tokens, brk->value)
-                                   : brk->value;
-        break;
-    case HB_FIELD_BATCH_POINTER:
-        batch->is_null = brk->operation == HB_BREAK_ABSENT;
-        break;
-    default:
-        break;
+    int32_t *track_steps = new_i32(step->n_rows);
+    int64_t *index = calloc((size_t)step->n_rows, sizeof *index);
+    m->track_indices = (struct hb_i64s){index, step->n_rows};
+    m->track_steps = (struct hb_i32s){track_steps, step->n_rows};
+    if (!track_steps || !index) {
+        return -1;
     }
-}
-
-int hb_materialize_breaks(const struct hb_case *c, int32_t step, struct hb_owned_batch *batch) {
-    for (int32_t i = 0; i < c->n_breaks; i++) {
-        const struct hb_case_break *brk = &c->brk[i];
-        if (brk->step != step) {
-            continue;
-        }
-        int32_t is_array = 0;
-        for (int32_t k = 0; k < N_ARRAYS; k++) {
-            if (arrays[k].field == brk->field) {
-                is_array = 1;
-                if (break_array(&batch->b, &arrays[k], brk)) {
-                    return -1;
-                }
-            }
-        }
-        if (!is_array) {
-            break_field(batch, brk);
-        }
+    for (int32_t r = 0; r < step->n_rows; r++) {
+        const struct hb_case_row *row = &step->row[r];
+        index[r] = !row->track ? -1 : n_tracks > 0 ? tracks[row->track_slot % n_tracks] : 0;
+        track_steps[r] = row->track ? row->track_accept : -1;
     }
     return 0;
-}
-
-static size_t array_bytes(const struct hb_batch *b, int32_t k) {
-    const struct any_array a = get_array(b, &arrays[k]);
-    return a.data && a.len > 0 ? (size_t)a.len * arrays[k].element : 0;
-}
-
-int hb_batch_remember(struct hb_owned_batch *batch) {
-    size_t total = 1;
-    memcpy(&batch->before, &batch->b, sizeof batch->b); /* padding bytes too */
-    for (int32_t k = 0; k < N_ARRAYS; k++) {
-        total += array_bytes(&batch->b, k);
-    }
-    char *copy = malloc(total);
-    batch->copies = copy;
-    for (int32_t k = 0; copy && k < N_ARRAYS; k++) {
-        const size_t bytes = array_bytes(&batch->b, k);
-        if (bytes > 0) {
-            memcpy(copy, get_array(&batch->b, &arrays[k]).data, bytes);
-        }
-        copy += bytes;
-    }
-    return copy ? 0 : -1;
-}
-
-int hb_batch_changed(const struct hb_owned_batch *batch) {
-    /* bytes, not members: before is a copy by memcpy, and a write into padding is a write too */
-    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison,cert-exp42-c,cert-flp37-c)
-    if (memcmp(&batch->before, &batch->b, sizeof batch->b) != 0) {
-        return 1;
-    }
-    const char *copy = batch->copies;
-    for (int32_t k = 0; k < N_ARRAYS; k++) {
-        const size_t bytes = array_bytes(&batch->before, k);
-        if (bytes > 0 && memcmp(copy, get_array(&batch->before, &arrays[k]).data, bytes) != 0) {
-            return 1;
-        }
-        copy += bytes;
-    }
-    return 0;
-}
-
-void hb_batch_destroy(struct hb_owned_batch *batch) {
-    for (int32_t k = 0; k < N_ARRAYS; k++) {
-        free(get_array(&batch->b, &arrays[k]).data);
-    }
-    free(batch->copies);
-    memset(batch, 0, sizeof *batch);
-}
-
-void hb_materialize_config_breaks(const struct hb_case *c, struct hb_config *config) {
-    for (int32_t i = 0; i < c->n_breaks; i++) {
-        const struct hb_case_break *brk = &c->brk[i];
-        if (brk->step != -1) {
-            continue;
-        }
-        int32_t *const variants[] = {&config->conv_act, &config->gate_norm,
-                                     &config->dt_clamp_prefill, &config->dt_clamp_decode,
-                                     &config->kernel_form};
-        int32_t row = brk->row < 0 ? 0 : brk->row;
-        switch (brk->field) {
-        case HB_FIELD_CFG_N_LAYERS:
-            break_scalar(&config->n_layers, brk);
-            break;
-        case HB_FIELD_CFG_HEADS:
-            break_scalar(&config->n_heads, brk);
-            break;
-        case HB_FIELD_CFG_GROUPS:
-            break_scalar(&config->n_groups, brk);
-            break;
-        case HB_FIELD_CFG_CONV_WIDTH:
-            break_scalar(&config->conv_width, brk);
-            break;
-        case HB_FIELD_CFG_CHUNK_SIZE:
-            break_scalar(&config->chunk_size, brk);
-            break;
-        case HB_FIELD_CFG_PAGE_SIZE:
-            break_scalar(&config->page_size, brk);
-            break;
-        case HB_FIELD_CFG_KV_HEADS:
-            break_scalar(&config->n_kv_heads, brk);
-            break;
-        case HB_FIELD_CFG_VARIANT:
-            break_scalar(variants[row % 5], brk);
-            break;
-        case HB_FIELD_CFG_DTYPE:
-            break_scalar(row % 2 ? &config->state_dtype : &config->act_dtype, brk);
-            break;
-        case HB_FIELD_CFG_STATE_SIZE:
-            break_scalar(&config->state_size, brk);
-            break;
-        case HB_FIELD_CFG_DT_LO:
-            config->dt_lo = (float)brk->value;
-            break;
-        default:
-            break;
-        }
-    }
 }

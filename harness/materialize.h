@@ -14,7 +14,7 @@ struct hb_row_plan {
     int32_t slot;       /* physical slot bound to the request, 0 if none */
     int32_t stream;     /* value stream of the slot's content */
     int64_t prefix;     /* tokens before this forward */
-    int32_t length;     /* new tokens */
+    int32_t length;     /* new tokens; verify: draft nodes */
     int32_t first;      /* first batch token of the row */
     int32_t is_decode;  /* one-token decode row (mode DECODE or native decode row of MIXED) */
     int32_t track_dst;  /* 0: not tracked */
@@ -38,6 +38,12 @@ struct hb_owned_batch {
     void *copies; /* of the arrays, one after the other */
 };
 
+/* A commit that owns its arrays. */
+struct hb_owned_commit {
+    struct hb_commit c;
+    int32_t is_null;
+};
+
 /* Sequential allocator of KV token slots 1..n_kv-1 in a seeded, scattered order. */
 struct hb_kv_alloc {
     int32_t n_kv, stride, offset, next;
@@ -50,6 +56,11 @@ int32_t hb_kv_alloc_take(struct hb_kv_alloc *a);
 int hb_materialize_batch(const struct hb_case *c, const struct hb_case_step *step,
                          const struct hb_config *config, struct hb_kv_alloc *kv,
                          struct hb_plan *plan, struct hb_owned_batch *out);
+/* Derives the commit of `step`; tracks: slots of the case's track TAKEs so far. Returns 0 or -1. */
+int hb_materialize_commit(const struct hb_case_step *step, const int32_t *tracks, int32_t n_tracks,
+                          struct hb_owned_commit *out);
+int hb_materialize_commit_breaks(const struct hb_case *c, int32_t step, struct hb_owned_commit *commit);
+void hb_commit_destroy(struct hb_owned_commit *commit);
 /* Applies the batch breaks of step index `step`. Returns 0 or -1. */
 int hb_materialize_breaks(const struct hb_case *c, int32_t step, struct hb_owned_batch *batch);
 /* Remembers the bytes of the batch and its arrays; later 1 if any byte changed. Returns 0 or -1. */

@@ -92,10 +92,8 @@ static void report_bytes(struct hb_run *r, int32_t i, size_t at, int32_t kind, c
                    (long long)(index % per_slot), at, (double)got, (double)want);
 }
 
-int hb_run_compare_slot(struct hb_run *r, int32_t region, int32_t slot, const char *check,
-                        const char *place) {
-    size_t bytes = (size_t)r->region[region].bytes / (size_t)r->region[region].shape[0];
-    size_t at = (size_t)slot * bytes;
+int hb_run_compare_bytes(struct hb_run *r, int32_t region, size_t at, size_t bytes,
+                         const char *check, const char *place) {
     if (memcmp(r->want[region] + at, r->actual[region] + at, bytes) == 0 ||
         (r->o->check_off & HB_OFF_STATE)) {
         return 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inside of the executor: what the harness knows while a case runs. Files: run.c (life of a run, calls), run_slots.c (slot
- * steps), run_forward.c (forwards and entries), run_compare.c (comparisons), relations.c (transformed second runs). */
+ * Inside of the executor: what the harness knows while a case runs. Files: run.c (life of a run), run_slots.c (slot steps),
+ * run_forward.h and its rooms (forwards, entries, commits), run_compare.c (comparisons), run_stats.c (statistics),
+ * relations.c (transformed second runs). */
 #ifndef HB_HARNESS_RUN_INTERNAL_H
 #define HB_HARNESS_RUN_INTERNAL_H
 
@@ -9,7 +10,7 @@
 #include "harness/oracle/oracle.h"
 #include "harness/run.h"
 
-enum { HB_MAX_REGIONS = 4 * HB_MAX_LAYERS + 8, HB_MAX_NAMES = HB_MAX_STEPS };
+enum { HB_MAX_REGIONS = 4 * HB_MAX_LAYERS + 8, HB_MAX_NAMES = HB_MAX_STEPS, HB_MAX_VERIFY_ROWS = 32 };
 
 /* What a slot holds, by the law: the state of `stream` after `pos` tokens. */
 struct hb_content {
@@ -21,10 +22,11 @@ struct hb_content {
     struct hb_ref_state *ref[HB_MAX_LAYERS]; /* Mamba2 layers */
 };
 
-/* One captured output token of one layer, for relations. */
+/* One captured output token of one layer, for relations. The code names the path of a draft node by its position among
+ * its siblings at each depth, in base HB_MAX_DRAFT: 0 is the path of first children, and any token that is no draft. */
 struct hb_captured {
-    int32_t request, stream, layer, n;
-    int64_t pos;
+    int32_t request, stream, layer, n, is_verify;
+    int64_t pos, code;
     float *got;
     double *bound;
 };
@@ -47,7 +49,27 @@ struct hb_twist {
     int32_t nan_pool;    /* 11: pool pre-filled with NaN */
     int32_t nan_inputs;  /* 10: every activation NaN, statuses only */
     int32_t nan_fresh;   /* 14: slots of rows without prefix hold NaN before the forward */
-    int32_t insert_fail; /* 8: a failing call before each forward */
+    int32_t insert_fail; /* 8: a failing call before each forward and commit */
+    int32_t nan_rejected; /* 55: inputs of draft nodes that no commit needs are NaN */
+    int64_t code[HB_MAX_STEPS][HB_MAX_ROWS]; /* 51: the draft node whose values a row's first token takes */
+};
+
+/* One live row of the last verify. */
+struct hb_verified_row {
+    int32_t slot, stream, is_known; /* known: the reference states exist */
+    int64_t pos;                    /* tokens before the verify */
+    int32_t depth[HB_MAX_DRAFT];
+    int32_t parent[HB_MAX_DRAFT];
+    int32_t *loc; /* KV token slots of positions 0..pos-1, then of the nodes; null without attention layers */
+    struct hb_ref_state *state[HB_MAX_LAYERS][HB_MAX_DRAFT]; /* after each node along its path */
+};
+
+/* What a commit stands on. Memory is kept from one verify to the next. */
+struct hb_verified {
+    struct hb_verify_phase phase; /* points into slots and nodes */
+    int32_t slots[HB_MAX_VERIFY_ROWS], nodes[HB_MAX_VERIFY_ROWS];
+    uint32_t layers_run;
+    struct hb_verified_row row[HB_MAX_VERIFY_ROWS];
 };
 
 struct hb_run {
@@ -78,6 +100,7 @@ struct hb_run {
     uint8_t *actual[HB_MAX_REGIONS];
     uint8_t *want[HB_MAX_REGIONS];
     struct hb_forward_phase phase;
+    struct hb_verified verified;
     int32_t step; /* index of the running step */
     int32_t no_memory;
     struct hb_dump dump;
@@ -112,8 +135,10 @@ int hb_content_copy(const struct hb_config *config, struct hb_content *dst,
                     const struct hb_content *src, int64_t n_loc);
 int hb_content_zero(struct hb_run *r, struct hb_content *content, int32_t stream);
 
-/* run_forward.c */
+/* run_forward.c, run_commit.c, run_verify.c */
 void hb_run_forward(struct hb_run *r, const struct hb_case_step *step);
+void hb_run_commit(struct hb_run *r, const struct hb_case_step *step);
+void hb_run_verified_free(struct hb_verified *verified);
 
 /* run_compare.c */
 /* Reads all regions into actual. */
@@ -124,9 +149,9 @@ void hb_run_want_unchanged(struct hb_run *r);
 void hb_run_allow(struct hb_run *r, int32_t region, uint64_t offset, uint64_t bytes);
 /* Compares actual with want byte for byte; the first difference sets a verdict of `kind` and `check`. mirror := actual. */
 void hb_run_compare_regions(struct hb_run *r, int32_t kind, const char *check, const char *place);
-/* The bytes of one slot only; -1 and a verdict of kind state if they differ. */
-int hb_run_compare_slot(struct hb_run *r, int32_t region, int32_t slot, const char *check,
-                        const char *place);
+/* Some bytes of one region only; -1 and a verdict of kind state if they differ. */
+int hb_run_compare_bytes(struct hb_run *r, int32_t region, size_t at, size_t bytes,
+                         const char *check, const char *place);
 /* n elements against value and bound; counts, observes, tampers. Returns index of the first element outside, or -1. */
 int64_t hb_run_compare_bounds(struct hb_run *r, int32_t op, int32_t dtype, int64_t n, float *got,
                               const double *want, const double *bound, const double *mag);

@@ -21,7 +21,7 @@ static cJSON *item(cJSON *list, const char *name) {
 static void fill_targets(cJSON *list) {
     static const char *const what[HB_N_TARGETS] = {
         "histories of forwards and slot operations, all outputs and states",
-        "modes, entries and refusals"};
+        "modes, entries and refusals", "draft verification and commit in such histories"};
     for (int32_t i = 0; i < HB_N_TARGETS; i++) {
         cJSON *o = item(list, hb_target_name(i));
         cJSON_AddStringToObject(o, "what", what[i]);

@@ -25,7 +25,7 @@ static size_t random_bytes(struct hb_rng *r, uint8_t *data, size_t cap) {
         const uint8_t any = (uint8_t)hb_rng_next(r);
         data[i] = style == 0 ? any : style == 1 ? (any < 32 ? any : 0) : any & 3;
     }
-    static const uint8_t magic[4] = {'H', 'B', 'C', '1'};
+    static const uint8_t magic[4] = {'H', 'B', 'C', '2'};
     if (n >= sizeof magic && hb_rng_one_in(r, 2)) {
         memcpy(data, magic, sizeof magic);
     }
@@ -54,7 +54,7 @@ static void every_member_is_in_the_table(void **state) {
     (void)state;
     static const size_t sizes[] = {sizeof(struct hb_case_config),
                                    sizeof(struct hb_case_step) -
-                                       sizeof(int32_t) * (1 + 5 * HB_MAX_ROWS),
+                                       sizeof(int32_t) * (1 + 7 * HB_MAX_ROWS),
                                    sizeof(struct hb_case_row), sizeof(struct hb_case_break)};
     size_t bytes[4] = {0};
     const struct hb_case_field *f;
@@ -89,7 +89,7 @@ static void bytes_after_the_case_and_the_magic_do_not_matter(void **state) {
     struct hb_case a;
     struct hb_case b;
     uint8_t bytes[HB_CASE_MAX_BYTES];
-    const uint8_t data[] = {'H', 'B', 'C', '1', 1, 2, 3};
+    const uint8_t data[] = {'H', 'B', 'C', '2', 1, 2, 3};
     hb_case_decode(data, sizeof data, &a);
     hb_case_decode(data + 4, sizeof data - 4, &b);
     assert_memory_equal(&a, &b, sizeof a);
@@ -260,7 +260,7 @@ static void encode_refuses_a_small_buffer(void **state) {
     hb_case_init(&a);
     const size_t n = hb_case_encode(&a, bytes, sizeof bytes);
     assert_true(n > 4);
-    assert_memory_equal(bytes, "HBC1", 4);
+    assert_memory_equal(bytes, "HBC2", 4);
     assert_int_equal(hb_case_encode(&a, bytes, n), n);
     for (size_t cap = 0; cap < n; cap++) {
         assert_int_equal(hb_case_encode(&a, bytes, cap), 0);

@@ -157,7 +157,7 @@ static void wrong_command_lines_are_2(void **state) {
         {"zzzzzzzzzz", 2, "(known: doctor, list, gen, run, fuzz, repro, explain, check)"},
         {"--seed 1 fuzz forward", 2, "the first word is the verb, got the option '--seed'"},
         {"fuzz forwrad", 2, "unknown target 'forwrad', did you mean 'forward'?"},
-        {"fuzz nothing-like-it", 2, "(known: forward, dispatch)"},
+        {"fuzz nothing-like-it", 2, "(known: forward, dispatch, verify)"},
         {"fuzz", 2, "fuzz needs TARGET"},
         {"fuzz forward dispatch", 2, "'dispatch' is one too many"},
         {"fuzz forward --sede 1", 2, "unknown option '--sede', did you mean '--seed'?"},
@@ -233,7 +233,7 @@ static void files_that_cannot_be_read_are_4(void **state) {
         {"repro @/bad.json", 4, "colour is an unknown field"},
         {"run @/bad.json --out @/r.jsonl", 4, "colour is an unknown field"},
     };
-    write_file("bad.json", "{\"schema\":1,\"target\":\"forward\",\"colour\":3}");
+    write_file("bad.json", "{\"schema\":2,\"target\":\"forward\",\"colour\":3}");
     check_bad(rows, sizeof rows / sizeof rows[0]);
     assert_int_equal(access(in_folder("r.jsonl"), F_OK), -1);
     assert_int_equal(access(in_folder("r.jsonl.part"), F_OK), -1);
@@ -259,14 +259,14 @@ static void malformed_cases_are_4_with_a_reason(void **state) {
     static const char *const texts[] = {
         "{",
         "{}x",
-        "{\"schema\":2}",
-        "{\"schema\":1,\"schema\":1}",
-        "{\"schema\":1,\"config\":{\"heads\":\"many\"}}",
-        "{\"schema\":1,\"config\":{\"heads\":NaN}}",
-        "{\"schema\":1,\"config\":{\"heads\":1e400}}",
-        "{\"schema\":1,\"config\":{\"seed\":9007199254740993}}",
-        "{\"schema\":1,\"steps\":{}}",
-        "{\"schema\":1,\"config\":{\"heads\":01}}",
+        "{\"schema\":3}",
+        "{\"schema\":2,\"schema\":2}",
+        "{\"schema\":2,\"config\":{\"heads\":\"many\"}}",
+        "{\"schema\":2,\"config\":{\"heads\":NaN}}",
+        "{\"schema\":2,\"config\":{\"heads\":1e400}}",
+        "{\"schema\":2,\"config\":{\"seed\":9007199254740993}}",
+        "{\"schema\":2,\"steps\":{}}",
+        "{\"schema\":2,\"config\":{\"heads\":01}}",
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         write_file("malformed.json", texts[i]);

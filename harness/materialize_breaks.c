@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Deliberate faults of batches, commits and configurations; the bytes of a batch before and after a call. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/materialize.h"
+
+enum { MAX_BREAK_LENGTH = 4096 };
+
+/* --- arrays of a batch as a table ------------------------------------------------------------------------------- */
+
+struct array_field {
+    int32_t field;
+    size_t offset; /* of {data, len} in struct hb_batch or hb_commit */
+    size_t element;
+};
+#define ARRAY(id, member, type) {HB_FIELD_##id, offsetof(struct hb_batch, member), sizeof(type)}
+static const struct array_field arrays[] = {
+    ARRAY(REQ_POOL_INDICES, req_pool_indices, int32_t),
+    ARRAY(SEQ_LENS, seq_lens, int32_t),
+    ARRAY(EXTEND_SEQ_LENS, extend_seq_lens, int32_t),
+    ARRAY(EXTEND_SEQ_LENS_CPU, extend_seq_lens_cpu, int32_t),
+    ARRAY(EXTEND_PREFIX_LENS, extend_prefix_lens, int32_t),
+    ARRAY(EXTEND_START_LOC, extend_start_loc, int32_t),
+    ARRAY(TRACK_MASK, mamba_track_mask, uint8_t),
+    ARRAY(TRACK_INDICES, mamba_track_indices, int64_t),
+    ARRAY(TRACK_SEQLENS, mamba_track_seqlens, int64_t),
+    ARRAY(OUT_CACHE_LOC, out_cache_loc, int32_t),
+    ARRAY(REQ_TO_TOKEN, req_to_token, int32_t),
+    ARRAY(NEXT_TOKEN, retrieve_next_token, int32_t),
+    ARRAY(NEXT_SIBLING, retrieve_next_sibling, int32_t),
+    ARRAY(RAGGED_LAYOUT, ragged_verify_layout, int32_t),
+};
+enum { N_ARRAYS = sizeof arrays / sizeof *arrays };
+
+static const struct array_field commit_arrays[] = {
+    {HB_FIELD_COMMIT_STEP, offsetof(struct hb_commit, step), sizeof(int32_t)},
+    {HB_FIELD_COMMIT_TRACK_INDICES, offsetof(struct hb_commit, track_indices), sizeof(int64_t)},
+    {HB_FIELD_COMMIT_TRACK_STEPS, offsetof(struct hb_commit, track_steps), sizeof(int32_t)},
+};
+enum { N_COMMIT_ARRAYS = sizeof commit_arrays / sizeof *commit_arrays };
+
+/* All array structs have the layout {const T *data; int64_t len}. */
+struct any_array {
+    void *data;
+    int64_t len;
+};
+
+/* b: the struct that holds the array. */
+static struct any_array get_array(const void *b, const struct array_field *f) {
+    struct any_array a;
+    memcpy(&a, (const char *)b + f->offset, sizeof a);
+    return a;
+}
+
+static void put_array(void *b, const struct array_field *f, struct any_array a) {
+    memcpy((char *)b + f->offset, &a, sizeof a);
+}
+
+static int64_t load(const struct any_array *a, size_t element, int64_t i) {
+    if (element == 1) {
+        return ((const uint8_t *)a->data)[i];
+    }
+    return element == 4 ? ((const int32_t *)a->data)[i] : ((const int64_t *)a->data)[i];
+}
+
+static void store(const struct any_array *a, size_t element, int64_t i, int64_t value) {
+    if (element == 1) {
+        ((uint8_t *)a->data)[i] = (uint8_t)value;
+    } else if (element == 4) {
+        ((int32_t *)a->data)[i] = (int32_t)(uint32_t)(uint64_t)value;
+    } else {
+        ((int64_t *)a->data)[i] = value;
+    }
+}
+
+static int64_t wrapping_add(int64_t a, int64_t b) {
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
+static int break_array(void *b, const struct array_field *f, const struct hb_case_break *brk) {
+    struct any_array a = get_array(b, f);
+    int64_t row = brk->row;
+    if (brk->operation == HB_BREAK_ABSENT) {
+        free(a.data);
+        a = (struct any_array){NULL, 0};
+    } else if (brk->operation == HB_BREAK_LENGTH) {
+        int64_t len = brk->value < 0 ? 0 : brk->value;
+        len = len > MAX_BREAK_LENGTH ? MAX_BREAK_LENGTH : len;
+        void *data = calloc(len > 0 ? (size_t)len : 1, f->element);
+        if (!data) {
+            return -1;
+        }
+        if (a.data && a.len > 0 && len > 0) {
+            memcpy(data, a.data, (size_t)(len < a.len ? len : a.len) * f->element);
+        }
+        free(a.data);
+        a = (struct any_array){data, len};
+    } else if (a.data && a.len > 0) {
+        row = row < 0 ? 0 : row % a.len;
+        int64_t value = brk->value;
+        if (brk->operation == HB_BREAK_ADD) {
+            value = wrapping_add(load(&a, f->element, row), value);
+        } else if (brk->operation == HB_BREAK_COPY) {
+            int64_t from = (value % a.len + a.len) % a.len;
+            value = load(&a, f->element, from);
+        }
+        store(&a, f->element, row, value);
+    }
+    put_array(b, f, a);
+    return 0;
+}
+
+static void break_scalar(int32_t *target, const struct hb_case_break *brk) {
+    int64_t value =
+        brk->operation == HB_BREAK_ADD ? wrapping_add(*target, brk->value) : brk->value;
+    *target = (int32_t)(uint32_t)(uint64_t)value;
+}
+
+static void break_field(struct hb_owned_batch *batch, const struct hb_case_break *brk) {
+    struct hb_batch *b = &batch->b;
+    switch (brk->field) {
+    case HB_FIELD_FORWARD_MODE:
+        break_scalar(&b->forward_mode, brk);
+        break;
+    case HB_FIELD_BATCH_SIZE:
+        break_scalar(&b->batch_size, brk);
+        break;
+    case HB_FIELD_N_TOKENS:
+        break_scalar(&b->n_tokens, brk);
+        break;
+    case HB_FIELD_N_EXTEND:
+        break_scalar(&b->n_extend, brk);
+        break;
+    case HB_FIELD_IS_DUMMY:
+        break_scalar(&b->is_dummy, brk);
+        break;
+    case HB_FIELD_REQ_TO_TOKEN_ROWS:
+        break_scalar(&b->req_to_token_rows, brk);
+        break;
+    case HB_FIELD_REQ_TO_TOKEN_COLS:
+        break_scalar(&b->req_to_token_cols, brk);
+        break;
+    case HB_FIELD_DRAFT_TOKEN_NUM:
+        break_scalar(&b->draft_token_num, brk);
+        break;
+    case HB_FIELD_ORIGINAL_BATCH_SIZE:
+        b->has_original_batch_size = brk->operation != HB_BREAK_ABSENT;
+        break_scalar(&b->original_batch_size, brk);
+        break;
+    case HB_FIELD_EXTEND_NUM_TOKENS:
+        b->has_extend_num_tokens = brk->operation != HB_BREAK_ABSENT;
+        b->extend_num_tokens = brk->operation == HB_BREAK_ADD
+                                   ? wrapping_add(b->extend_num_tokens, brk->value)
+                                   : brk->value;
+        break;
+    case HB_FIELD_BATCH_POINTER:
+        batch->is_null = brk->operation == HB_BREAK_ABSENT;
+        break;
+    default:
+        break;
+    }
+}
+
+int hb_materialize_breaks(const struct hb_case *c, int32_t step, struct hb_owned_batch *batch) {
+    for (int32_t i = 0; i < c->n_breaks; i++) {
+        const struct hb_case_break *brk = &c->brk[i];
+        if (brk->step != step) {
+            continue;
+        }
+        int32_t is_array = 0;
+        for (int32_t k = 0; k < N_ARRAYS; k++) {
+            if (arrays[k].field == brk->field) {
+                is_array = 1;
+                if (break_array(&batch->b, &arrays[k], brk)) {
+                    return -1;
+                }
+            }
+        }
+        if (!is_array) {
+            break_field(batch, brk);
+        }
+    }
+    return 0;
+}
+
+int hb_materialize_commit_breaks(const struct hb_case *c, int32_t step,
+                                 struct hb_owned_commit *commit) {
+    for (int32_t i = 0; i < c->n_breaks; i++) {
+        const struct hb_case_break *brk = &c->brk[i];
+        if (brk->step != step) {
+            continue;
+        }
+        for (int32_t k = 0; k < N_COMMIT_ARRAYS; k++) {
+            if (commit_arrays[k].field == brk->field &&
+                break_array(&commit->c, &commit_arrays[k], brk)) {
+                return -1;
+            }
+        }
+        if (brk->field == HB_FIELD_COMMIT_ROWS) {
+            break_scalar(&commit->c.n_rows, brk);
+        } else if (brk->field == HB_FIELD_COMMIT_POINTER) {
+            commit->is_null = brk->operation == HB_BREAK_ABSENT;
+        }
+    }
+    return 0;
+}
+
+void hb_commit_destroy(struct hb_owned_commit *commit) {
+    for (int32_t k = 0; k < N_COMMIT_ARRAYS; k++) {
+        free(get_array(&commit->c, &commit_arrays[k]).data);
+    }
+    memset(commit, 0, sizeof *commit);
+}
+
+static size_t array_bytes(const struct hb_batch *b, int32_t k) {
+    const struct any_array a = get_array(b, &arrays[k]);
+    return a.data && a.len > 0 ? (size_t)a.len * arrays[k].element : 0;
+}
+
+int hb_batch_remember(struct hb_owned_batch *batch) {
+    size_t total = 1;
+    memcpy(&batch->before, &batch->b, sizeof batch->b); /* padding bytes too */
+    for (int32_t k = 0; k < N_ARRAYS; k++) {
+        total += array_bytes(&batch->b, k);
+    }
+    char *copy = malloc(total);
+    batch->copies = copy;
+    for (int32_t k = 0; copy && k < N_ARRAYS; k++) {
+        const size_t bytes = array_bytes(&batch->b, k);
+        if (bytes > 0) {
+            memcpy(copy, get_array(&batch->b, &arrays[k]).data, bytes);
+        }
+        copy += bytes;
+    }
+    return copy ? 0 : -1;
+}
+
+int hb_batch_changed(const struct hb_owned_batch *batch) {
+    /* bytes, not members: before is a copy by memcpy, and a write into padding is a write too */
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison,cert-exp42-c,cert-flp37-c)
+    if (memcmp(&batch->before, &batch->b, sizeof batch->b) != 0) {
+        return 1;
+    }
+    const char *copy = batch->copies;
+    for (int32_t k = 0; k < N_ARRAYS; k++) {
+        const size_t bytes = array_bytes(&batch->before, k);
+        if (bytes > 0 && memcmp(copy, get_array(&batch->before, &arrays[k]).data, bytes) != 0) {
+            return 1;
+        }
+        copy += bytes;
+    }
+    return 0;
+}
+
+void hb_batch_destroy(struct hb_owned_batch *batch) {
+    for (int32_t k = 0; k < N_ARRAYS; k++) {
+        free(get_array(&batch->b, &arrays[k]).data);
+    }
+    free(batch->copies);
+    memset(batch, 0, sizeof *batch);
+}
+
+void hb_materialize_config_breaks(const struct hb_case *c, struct hb_config *config) {
+    for (int32_t i = 0; i < c->n_breaks; i++) {
+        const struct hb_case_break *brk = &c->brk[i];
+        if (brk->step != -1) {
+            continue;
+        }
+        int32_t *const variants[] = {&config->conv_act, &config->gate_norm,
+                                     &config->dt_clamp_prefill, &config->dt_clamp_decode,
+                                     &config->kernel_form};
+        int32_t row = brk->row < 0 ? 0 : brk->row;
+        switch (brk->field) {
+        case HB_FIELD_CFG_N_LAYERS:
+            break_scalar(&config->n_layers, brk);
+            break;
+        case HB_FIELD_CFG_HEADS:
+            break_scalar(&config->n_heads, brk);
+            break;
+        case HB_FIELD_CFG_GROUPS:
+            break_scalar(&config->n_groups, brk);
+            break;
+        case HB_FIELD_CFG_CONV_WIDTH:
+            break_scalar(&config->conv_width, brk);
+            break;
+        case HB_FIELD_CFG_CHUNK_SIZE:
+            break_scalar(&config->chunk_size, brk);
+            break;
+        case HB_FIELD_CFG_PAGE_SIZE:
+            break_scalar(&config->page_size, brk);
+            break;
+        case HB_FIELD_CFG_KV_HEADS:
+            break_scalar(&config->n_kv_heads, brk);
+            break;
+        case HB_FIELD_CFG_VARIANT:
+            break_scalar(variants[row % 5], brk);
+            break;
+        case HB_FIELD_CFG_DTYPE:
+            break_scalar(row % 2 ? &config->state_dtype : &config->act_dtype, brk);
+            break;
+        case HB_FIELD_CFG_STATE_SIZE:
+            break_scalar(&config->state_size, brk);
+            break;
+        case HB_FIELD_CFG_SPEC_ROWS:
+            break_scalar(&config->spec_rows, brk);
+            break;
+        case HB_FIELD_CFG_DT_LO:
+            config->dt_lo = (float)brk->value;
+            break;
+        default:
+            break;
+        }
+    }
+}

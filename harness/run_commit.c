@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A commit after a verify: rows take over the state of a draft node, bit for bit (invariants 51, 56, 57). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/run_forward.h"
+#include "harness/tree.h"
+
+/* One copy that an accepted commit makes: node of row to slot. */
+struct move {
+    int32_t row, node, slot, is_track;
+    int32_t is_shared; /* another copy goes to the same slot: either may win */
+};
+enum { MAX_MOVES = 2 * HB_MAX_VERIFY_ROWS };
+
+static const char *const places[] = {"commit", "commit track"};
+
+static int32_t list_moves(const struct hb_run *r, const struct hb_commit *c, struct move *m) {
+    const struct hb_verify_phase *v = &r->verified.phase;
+    int32_t n = 0;
+    for (int32_t i = 0; i < c->n_rows && i < v->real_rows; i++) {
+        if (c->step.data[i] >= 0) {
+            m[n++] = (struct move){i, c->step.data[i], v->slots[i], 0, 0};
+        }
+        if (c->track_indices.data && c->track_steps.data[i] >= 0) {
+            m[n++] = (struct move){i, c->track_steps.data[i], (int32_t)c->track_indices.data[i], 1, 0};
+        }
+    }
+    for (int32_t i = 0; i < n; i++) {
+        for (int32_t k = 0; k < n; k++) {
+            m[i].is_shared |= i != k && m[i].slot == m[k].slot;
+        }
+    }
+    return n;
+}
+
+/* want := the node's bytes in every Mamba2 layer that ran in the verify. */
+static void want_move(struct hb_run *r, const struct move *m) {
+    static const char *const names[][2] = {{"intermediate_conv", "conv"},
+                                           {"intermediate_ssm", "temporal"}};
+    for (int32_t l = 0; l < r->config.n_layers; l++) {
+        for (int k = 0; k < 2 && (r->verified.layers_run >> l & 1); k++) {
+            const int32_t from = hb_run_region(r, names[k][0], l);
+            const int32_t to = hb_run_region(r, names[k][1], l);
+            if (from < 0 || to < 0) {
+                continue;
+            }
+            const struct hb_entry e = hb_run_slot_entry(r, to, m->slot);
+            const struct hb_entry node = hb_run_node_entry(r, from, m->row, m->node);
+            if (m->is_shared) {
+                hb_run_allow(r, to, e.at, e.bytes);
+                continue;
+            }
+            memcpy(r->want[to] + e.at, r->mirror[from] + node.at, e.bytes);
+            if (hb_run_compare_bytes(r, to, e.at, e.bytes, m->is_track ? "state.track" : "state.commit",
+                                     places[m->is_track])) {
+                return;
+            }
+        }
+    }
+}
+
+/* The slot's content is the node's: tokens before the verify, then the path. */
+static void advance(struct hb_run *r, const struct move *m) {
+    const struct hb_verified_row *row = &r->verified.row[m->row];
+    struct hb_content *content = &r->content[m->slot];
+    const int64_t pos = row->pos + row->depth[m->node] + 1;
+    int32_t path[HB_MAX_DRAFT];
+    (void)hb_tree_path(row->parent, m->node, path);
+    int32_t *loc = row->loc ? malloc((size_t)pos * sizeof *loc) : NULL;
+    if (m->slot == 0) {
+        free(loc);
+        return;
+    }
+    if (row->loc && !loc) {
+        r->no_memory = 1;
+        return;
+    }
+    for (int64_t p = 0; p < pos && loc; p++) {
+        loc[p] = row->loc[p < row->pos ? p : row->pos + path[p - row->pos]];
+    }
+    const int is_unknown = row->slot == 0 || m->is_shared;
+    if (is_unknown) {
+        hb_run_anchor(r, m->slot, row->stream, pos, loc);
+    } else if (!content->known && hb_content_zero(r, content, row->stream)) {
+        free(loc);
+        return;
+    }
+    content->stream = row->stream;
+    content->pos = pos;
+    r->no_memory |= hb_run_set_loc(content, loc, pos) != 0;
+    for (int32_t l = 0; l < r->config.n_layers && !is_unknown && row->is_known; l++) {
+        const struct hb_ref_state *from = row->state[l][m->node];
+        if ((r->verified.layers_run >> l & 1) && from && content->ref[l]) {
+            hb_ref_state_copy(&r->config, content->ref[l], from);
+        }
+    }
+    free(loc);
+}
+
+/* Invariant 8: a begin that is refused leaves the finished verify as it is. */
+static void fail_before(struct hb_run *r) {
+    struct hb_owned_batch refused;
+    memset(&refused, 0, sizeof refused);
+    refused.b.struct_size = sizeof refused.b;
+    refused.b.forward_mode = HB_MODE_PREBUILT;
+    if (hb_batch_remember(&refused)) {
+        r->no_memory = 1;
+    } else {
+        (void)hb_run_begin(r, &refused, &refused.b, places[0]);
+    }
+    hb_batch_destroy(&refused);
+}
+
+static void call_commit(struct hb_run *r, const struct hb_owned_commit *owned) {
+    struct hb_error got = {.struct_size = sizeof got};
+    struct hb_error want = {.struct_size = sizeof want};
+    struct move moves[MAX_MOVES];
+    const struct hb_commit *commit = owned->is_null ? NULL : &owned->c;
+    hb_run_want_unchanged(r);
+    hb_expect_commit(&r->config, &r->verified.phase, &r->slots, commit, &want);
+    const uint64_t t0 = hb_run_now(r);
+    const int32_t status = r->backend->commit(r->handle, commit, &got);
+    if (r->stats) {
+        r->stats->time_ns[HB_PHASE_BACKEND] += hb_run_now(r) - t0;
+    }
+    const int ok = hb_run_judge(r, "commit", places[0], &want, status, &got);
+    if (hb_run_done(r) || hb_run_read_regions(r)) {
+        return;
+    }
+    if (!ok || !commit) {
+        hb_run_compare_regions(r, HB_VERDICT_PURITY, "error.purity", places[0]);
+        return;
+    }
+    const int32_t n = list_moves(r, commit, moves);
+    for (int32_t i = 0; i < n && !hb_run_done(r); i++) {
+        want_move(r, &moves[i]);
+    }
+    if (hb_run_done(r)) {
+        return;
+    }
+    hb_run_compare_regions(r, HB_VERDICT_STATE, "state.neighbour", places[0]);
+    for (int32_t i = 0; i < n && !hb_run_done(r); i++) {
+        advance(r, &moves[i]);
+    }
+}
+
+void hb_run_commit(struct hb_run *r, const struct hb_case_step *step) {
+    int32_t tracks[HB_MAX_NAMES];
+    struct hb_owned_commit owned;
+    if (!r->backend->commit) {
+        return; /* a backend without speculation: it has refused the verify */
+    }
+    if (r->twist.insert_fail) {
+        fail_before(r);
+    }
+    if (hb_materialize_commit(step, tracks, hb_run_tracks(r, tracks), &owned) ||
+        hb_materialize_commit_breaks(r->c, r->step, &owned)) {
+        r->no_memory = 1;
+    } else if (!hb_run_done(r)) {
+        call_commit(r, &owned);
+    }
+    hb_commit_destroy(&owned);
+}
