@@ -70,6 +70,13 @@ static void verify_draft(struct fixture *f, int32_t draft) {
     }
 }
 
+/* Nodes of the padding row of a ragged batch. */
+static void verify_padding(struct fixture *f, int32_t nodes) {
+    f->layout[4] = f->layout[3] + nodes;
+    f->b.n_tokens = f->layout[4];
+    f->b.out_cache_loc.len = f->layout[4];
+}
+
 struct verify_recipe {
     int32_t rule;
     int shapes;
@@ -105,7 +112,7 @@ WAY(shared_loc, f->loc[2] = f->loc[0]; f->tokens[1 * CONTEXT + 7] = f->loc[0])
 WAY(no_draft, verify_draft(f, 0))
 WAY(empty_row, f->layout[2] = 4; verify_map(f))
 WAY(long_row, verify_draft(f, 3))
-WAY(long_padding, f->layout[4] = 14; f->b.n_tokens = 14; f->b.out_cache_loc.len = 14)
+WAY(long_padding, verify_padding(f, 5))
 WAY(next_outside, f->next[2] = 4)
 WAY(sibling_outside, f->sibling[5] = -2)
 WAY(link_to_root, f->sibling[1] = 0)

@@ -80,6 +80,18 @@ static void what_a_verify_does_not_read_may_be_anything(void **state) {
     }
 }
 
+static void a_padding_row_may_have_no_node_or_as_many_as_a_live_one(void **state) {
+    static struct fixture f;
+    (void)state;
+    for (int shape = G; shape <= H; shape += H - G) {
+        for (int32_t nodes = 0; nodes <= NODES; nodes += NODES) {
+            verify_init(&f, shape);
+            verify_padding(&f, nodes);
+            begin_is(&f, 0, -1, 0, 0);
+        }
+    }
+}
+
 static void other_modes_do_not_read_the_draft_fields(void **state) {
     static struct fixture f;
     (void)state;
@@ -266,6 +278,7 @@ int main(void) {
         cmocka_unit_test(each_rule_alone_reports_row_value_and_limit),
         cmocka_unit_test(every_verify_rule_of_the_table_has_a_recipe),
         cmocka_unit_test(what_a_verify_does_not_read_may_be_anything),
+        cmocka_unit_test(a_padding_row_may_have_no_node_or_as_many_as_a_live_one),
         cmocka_unit_test(other_modes_do_not_read_the_draft_fields),
         cmocka_unit_test(without_intermediate_caches_only_an_empty_verify_is_ok),
         cmocka_unit_test(products_of_rows_and_draft_are_64_bit),

@@ -101,7 +101,10 @@ static void mutate(struct fixture *f, uint64_t *s) {
         verify_draft(f, (int32_t)(which % 8));
         return;
     case 7:
-        f->layout[1 + which % 3] ^= 1;
+        if (which & 64 && f->layout[3] == 9) {
+            verify_padding(f, (int32_t)(which % 7));
+        }
+        f->layout[1 + which % 3] ^= which & 32 ? 1 : 0;
         map_if_possible(f);
         return;
     default: /* a small link, mostly in range */
