@@ -7,7 +7,14 @@
 
 #include "backend/memory.h"
 
-enum { ROW_NORM_GROUP = 7, ROW_PRODUCTS = 17, N_SIZES = 17, N_PRODUCTS = 5, N_VARIANTS = 7, ROW_LAYER_KIND = 7 };
+enum {
+    ROW_NORM_GROUP = 7,
+    ROW_PRODUCTS = 17,
+    N_SIZES = 17,
+    N_PRODUCTS = 5,
+    N_VARIANTS = 7,
+    ROW_LAYER_KIND = 7
+};
 
 struct size_row {
     size_t offset;
@@ -79,11 +86,10 @@ static int32_t check_sizes(const struct hb_config *config, struct hb_error *err)
     const int64_t window = (int64_t)config->conv_width - 1;
     const int64_t head = (int64_t)config->n_kv_heads * config->attn_dim;
     const int64_t nodes = count_nodes(config);
-    const int64_t products[N_PRODUCTS] = {hb_mul_saturate(slots, dim, window),
-                                          hb_mul_saturate(slots, d_inner, config->state_size),
-                                          hb_mul_saturate(config->n_kv, head, 1),
-                                          hb_mul_saturate(nodes, dim, window),
-                                          hb_mul_saturate(nodes, d_inner, config->state_size)};
+    const int64_t products[N_PRODUCTS] = {
+        hb_mul_saturate(slots, dim, window), hb_mul_saturate(slots, d_inner, config->state_size),
+        hb_mul_saturate(config->n_kv, head, 1), hb_mul_saturate(nodes, dim, window),
+        hb_mul_saturate(nodes, d_inner, config->state_size)};
     for (int32_t i = 0; i < N_PRODUCTS; i++) {
         if (products[i] > INT32_MAX) {
             return hb_fail(err, HB_RULE_CFG_DIM, ROW_PRODUCTS + i, products[i], INT32_MAX);

@@ -138,8 +138,8 @@ static int32_t run_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_
     } else if (!is_idle(h)) {
         status = poison_scratch(h, err);
         if (status == HB_OK) {
-            status = hb_linear_forward(&run, &layer->weights, &h->pool, layer->pool_layer, &layer->spec,
-                                       io, err);
+            status = hb_linear_forward(&run, &layer->weights, &h->pool, layer->pool_layer,
+                                       &layer->spec, io, err);
         }
     }
     if (status == HB_OK) {

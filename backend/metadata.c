@@ -27,8 +27,7 @@ int64_t hb_metadata_capacity(const struct hb_config *config, int32_t has_attenti
     /* qsl B+1; slots B; prefill rows 4B; copies 2B; attention rows 2B; out_cache_loc, seq_idx, two
      * chunk arrays 4T; parents of the rows that a verify may have */
     const int64_t spec_rows = rows < config->spec_rows ? rows : config->spec_rows;
-    const int64_t fixed =
-        10 * rows + 1 + 4 * tokens + spec_rows * config->max_draft + N_ARRAYS;
+    const int64_t fixed = 10 * rows + 1 + 4 * tokens + spec_rows * config->max_draft + N_ARRAYS;
     const int64_t table = has_attention ? hb_mul_saturate(rows, config->max_context, 1) : 0;
     return table > INT64_MAX - fixed ? INT64_MAX : fixed + table;
 }
@@ -135,8 +134,8 @@ static void fill_copies(struct hb_metadata *m, const struct hb_batch *batch) {
     }
 }
 
-/* speculative.md section 3, in index order. Links lead to higher indices, so a node's parent is known
- * before its siblings need it. */
+/* speculative.md section 3, in index order. Links lead to higher indices, so a node's parent is
+ * known before its siblings need it. */
 static void fill_parents(struct hb_metadata *m, const struct hb_config *config,
                          const struct hb_batch *batch) {
     const int64_t n_rows = m->is_tree ? m->n_verify_rows : 0;

@@ -41,7 +41,8 @@ struct hb_metadata {
     int32_t *track_ssm_len;       /* the same value (a planted defect makes it differ) */
     int32_t *track_dst;           /* [num_prefills] */
     int32_t *copy_src, *copy_dst; /* [n_copies] slots */
-    int32_t *parents; /* [n_verify_rows, max_draft] parent of each node of the live rows' trees, else 0 */
+    int32_t *parents; /* [n_verify_rows, max_draft] parent of each node of the live rows' trees,
+                         else 0 */
     /* with attention layers: */
     int32_t *rows;          /* [R] row of req_to_token below */
     int32_t *seq_lens;      /* [R] after this forward, with all nodes of a verify */

@@ -108,7 +108,8 @@ static int32_t check_duplicate(const struct commit *c) {
     return status;
 }
 
-/* Rules 112, 113, 123, 133. The kinds are those of now: slots may have been freed since the verify. */
+/* Rules 112, 113, 123, 133. The kinds are those of now: slots may have been freed since the verify.
+ */
 static int32_t check_slots(const struct commit *c) {
     const int32_t *kind = c->h->pool.slot_kind;
     for (int32_t r = 0; r < c->n_rows; r++) {
@@ -146,8 +147,9 @@ struct pairs {
 
 static struct pairs open_pairs(const struct hb_hybrid *h, int32_t part) {
     const int64_t size = h->config.spec_rows;
-    int32_t *host = h->commit_pairs + 2 * part * size;
-    const int32_t *device = (const int32_t *)h->device_pairs + 2 * part * size;
+    const int64_t first = part * (2 * size);
+    int32_t *host = h->commit_pairs + first;
+    const int32_t *device = (const int32_t *)h->device_pairs + first;
     return (struct pairs){
         .src = host, .dst = host + size, .device_src = device, .device_dst = device + size};
 }
@@ -200,8 +202,8 @@ static int32_t scatter(const struct hb_hybrid *h, const struct pairs *pairs, str
     return status;
 }
 
-/* Rows first, then checkpoints: a slot that was freed and taken as a checkpoint since the verify may
- * be in both. */
+/* Rows first, then checkpoints: a slot that was freed and taken as a checkpoint since the verify
+ * may be in both. */
 static int32_t run(const struct commit *c) {
     const struct hb_hybrid *h = c->h;
     const struct hb_kernels *k = h->kernels;
@@ -232,8 +234,7 @@ static int32_t run(const struct commit *c) {
 
 int32_t hb_hybrid_commit(struct hb_hybrid *h, const struct hb_commit *commit,
                          struct hb_error *err) {
-    struct commit c = {
-        .h = h, .meta = &h->forward[h->current].meta, .args = commit, .err = err};
+    struct commit c = {.h = h, .meta = &h->forward[h->current].meta, .args = commit, .err = err};
     if (!h->has_verify) {
         return hb_fail(err, HB_RULE_NO_VERIFY, -1, 0, 0);
     }

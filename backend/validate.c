@@ -105,8 +105,8 @@ static int32_t check_extend_shape(const struct hb_batch_view *v) {
     return HB_OK;
 }
 
-/* Real tokens; the sum is over entries that exist, which rule 45 has made n_extend of them. Those of
- * a verify are counted when its layout is known to be right. */
+/* Real tokens; the sum is over entries that exist, which rule 45 has made n_extend of them. Those
+ * of a verify are counted when its layout is known to be right. */
 static void count_tokens(struct hb_batch_view *v) {
     const struct hb_batch *b = v->batch;
     v->extend_sum = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Batch checks, RANGE class (rules 80..96; 98..103 are in validate_verify.c). One function per rule, each over all rows before the
- * next rule. */
+ * Batch checks, RANGE class (rules 80..96; 98..103 are in validate_verify.c). One function per
+ * rule, each over all rows before the next rule. */
 #include "backend/validate.h"
 
 #include <stddef.h>

@@ -119,7 +119,8 @@ static int64_t count_links(const struct links *l, int64_t node) {
     return n;
 }
 
-/* Rule 102: every node but the root is reached once; nodes after the last reached one are unused. */
+/* Rule 102: every node but the root is reached once; nodes after the last reached one are unused.
+ */
 static int32_t check_link_tree(const struct hb_batch_view *v, int64_t r, const struct links *l) {
     int64_t last = 0;
     for (int64_t i = 0; i < 2 * l->n; i++) {

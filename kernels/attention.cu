@@ -13,8 +13,8 @@ struct query {
     int64_t token;
 };
 
-/* Verify of trees: a draft node sees the tokens before the draft, its ancestors and itself. A parent
- * has a smaller index than its child, so the walk up ends at or below j. */
+/* Verify of trees: a draft node sees the tokens before the draft, its ancestors and itself. A
+ * parent has a smaller index than its child, so the walk up ends at or below j. */
 HB_INLINE int32_t is_visible(const struct hb_k_attention &args, const struct query &q, int32_t j) {
     if (!args.parent || j < q.first) {
         return 1;

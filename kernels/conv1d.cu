@@ -221,9 +221,9 @@ HB_INLINE int32_t node_before(const struct hb_k_conv_verify &args, int32_t row, 
     return args.parent[(int64_t)row * args.max_draft + node];
 }
 
-/* x, y [T, dim] act, windows [SR, max_draft, dim, W] act; the pool is only read. One thread owns one
- * channel of one row: writes its y column and its windows. The taps of a node, and the window after
- * it, are its inputs along the path (ops-mamba2.md 1.4). */
+/* x, y [T, dim] act, windows [SR, max_draft, dim, W] act; the pool is only read. One thread owns
+ * one channel of one row: writes its y column and its windows. The taps of a node, and the window
+ * after it, are its inputs along the path (ops-mamba2.md 1.4). */
 HB_KERNEL(conv_verify_kernel, struct hb_k_conv_verify, args) {
     const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
     const int32_t row = (int32_t)(item / args.conv.dim);

@@ -84,8 +84,8 @@ HB_KERNEL(ssm_verify_v0_kernel, struct hb_k_ssm_verify, args) {
     }
 }
 
-/* Grid (row, head, p / 8): one warp owns 8 values of p; its lanes share the state elements as in the
- * decode update, lane, lane + 32, ..., so a lane reads back none but its own. */
+/* Grid (row, head, p / 8): one warp owns 8 values of p; its lanes share the state elements as in
+ * the decode update, lane, lane + 32, ..., so a lane reads back none but its own. */
 HB_KERNEL(ssm_verify_warp_kernel, struct hb_k_ssm_verify, args) {
     const int32_t row = HB_BLOCK_X;
     const int32_t head = HB_BLOCK_Y;
@@ -96,7 +96,7 @@ HB_KERNEL(ssm_verify_warp_kernel, struct hb_k_ssm_verify, args) {
         return;
     }
     const int32_t len = hb_row_len(args.ssm.rows, row);
-    float h[MAX_STATE / WARP][P_PER_WARP];
+    float h[MAX_STATE / WARP][P_PER_WARP] = {{0.0f}};
     for (int32_t t = 0; t < len; t++) {
         struct node node;
         open_node(args, row, t, head, p0, &node);
@@ -116,8 +116,8 @@ HB_KERNEL(ssm_verify_warp_kernel, struct hb_k_ssm_verify, args) {
         HB_WARP_SUM(y, n_p);
         for (int32_t p = HB_THREAD; p < n_p; p += HB_THREADS) {
             const float x = hb_load(args.ssm.xbc, x_index + p, args.ssm.act_dtype);
-            hb_store(args.ssm.y, hb_y_index(args.ssm, node.token, head, p0 + p),
-                     args.ssm.act_dtype, hb_add_skip(args.ssm, head, y[p], x));
+            hb_store(args.ssm.y, hb_y_index(args.ssm, node.token, head, p0 + p), args.ssm.act_dtype,
+                     hb_add_skip(args.ssm, head, y[p], x));
         }
     }
 }

@@ -139,7 +139,8 @@ static inline void fixture_batch(struct fixture *f, int32_t mode, int32_t np, co
 }
 
 /* Verify: live rows of seq[r] tokens with nodes[r] draft nodes each (null: draft of them), then pad
- * rows of draft nodes each; ragged where nodes is given. Chains; fixture_tree makes trees of them. */
+ * rows of draft nodes each; ragged where nodes is given. Chains; fixture_tree makes trees of them.
+ */
 static inline void fixture_verify(struct fixture *f, int32_t draft, int32_t n, const int32_t *seq,
                                   const int32_t *nodes, int32_t pad_rows) {
     struct hb_batch *b = &f->batch;

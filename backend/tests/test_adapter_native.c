@@ -174,17 +174,25 @@ static void adapter_buffers(void **state) {
 
 static void adapter_regions(void **state) {
     (void)state;
-    static const char *const names[] = {"conv",        "temporal",          "intermediate_conv",
-                                        "intermediate_ssm", "kv_k",         "kv_v",
-                                        "conv",        "temporal",          "intermediate_conv",
-                                        "intermediate_ssm", "req_to_slot",  "slot_kind",
-                                        "free_list",   "free_count"};
+    static const char *const names[] = {
+        "conv",        "temporal",  "intermediate_conv", "intermediate_ssm",  "kv_k",
+        "kv_v",        "conv",      "temporal",          "intermediate_conv", "intermediate_ssm",
+        "req_to_slot", "slot_kind", "free_list",         "free_count"};
     static const int32_t layers[] = {0, 0, 0, 0, 1, 1, 2, 2, 2, 2, -1, -1, -1, -1};
-    static const uint64_t sizes[] = {13 * 20 * 3 * 2,    13 * 8 * 3 * 4, 6 * 7 * 20 * 3 * 2,
-                                     6 * 7 * 8 * 3 * 4,  KV * 4 * 2,     KV * 4 * 2,
-                                     13 * 20 * 3 * 2,    13 * 8 * 3 * 4, 6 * 7 * 20 * 3 * 2,
-                                     6 * 7 * 8 * 3 * 4,  8 * 4,          13 * 4,
-                                     12 * 4,             4};
+    static const uint64_t sizes[] = {13 * 20 * 3 * 2,
+                                     13 * 8 * 3 * 4,
+                                     6 * 7 * 20 * 3 * 2,
+                                     6 * 7 * 8 * 3 * 4,
+                                     KV * 4 * 2,
+                                     KV * 4 * 2,
+                                     13 * 20 * 3 * 2,
+                                     13 * 8 * 3 * 4,
+                                     6 * 7 * 20 * 3 * 2,
+                                     6 * 7 * 8 * 3 * 4,
+                                     8 * 4,
+                                     13 * 4,
+                                     12 * 4,
+                                     4};
     const struct hb_adapter *a = hb_adapter_emu();
     config.act_dtype = HB_BF16;
     void *h = open_handle();

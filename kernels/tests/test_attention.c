@@ -221,26 +221,61 @@ static void order_of_token_slots_changes_no_bit(void **state) {
     array_free(&out[1]);
 }
 
-/* Row 3's 17 query tokens as a tree: a node's output is that of causal attention over a table row
- * that holds the tokens before the draft and the node's path, bit for bit. */
+enum { TREE_ROW = 3, TREE_LEN = 17, TREE_FIRST = 33 - TREE_LEN, MAX_DRAFT = 20 };
+
+/* Parents of all rows: row 3 is a tree, the others are chains. */
+static void make_parents(int32_t *parent) {
+    for (int32_t i = 0; i < N_ROWS * MAX_DRAFT; i++) {
+        const int32_t t = i % MAX_DRAFT;
+        const int in_tree = i / MAX_DRAFT == TREE_ROW && t % 3 != 0;
+        parent[i] = t == 0 ? 0 : in_tree ? t / 3 : t - 1;
+    }
+}
+
+/* Node t's output by causal attention: one query, and a table row that holds the tokens before the
+ * draft and then the node's path. */
+static struct array attend_path(struct attention_case *c, const int32_t *parent, int32_t t) {
+    int32_t path[TREE_LEN];
+    int32_t row[MAX_CONTEXT];
+    int32_t n = 0;
+    memcpy(row, c->table + (size_t)c->reqs[TREE_ROW] * MAX_CONTEXT, sizeof row);
+    for (int32_t node = t; node > 0; node = parent[TREE_ROW * MAX_DRAFT + node]) {
+        path[n++] = row[TREE_FIRST + node];
+    }
+    for (int32_t k = 0; k < n; k++) {
+        row[TREE_FIRST + 1 + k] = path[n - 1 - k];
+    }
+    const int32_t qsl[2] = {c->qsl[TREE_ROW] + t, c->qsl[TREE_ROW] + t + 1};
+    const int32_t words[3] = {3, 0, TREE_FIRST + 1 + n}; /* slot, request, length */
+    void *memory = NULL;
+    assert_int_equal(c->rig.k->mem_alloc(sizeof qsl + sizeof words + sizeof row, &memory), HB_OK);
+    int32_t *device = memory;
+    assert_int_equal(c->rig.k->to_device(device, qsl, sizeof qsl), HB_OK);
+    assert_int_equal(c->rig.k->to_device(device + 2, words, sizeof words), HB_OK);
+    assert_int_equal(c->rig.k->to_device(device + 5, row, sizeof row), HB_OK);
+    struct hb_k_attention one = c->args;
+    one.rows = (struct hb_k_rows){.n_rows = 1, .qsl = device, .slots = device + 2};
+    one.reqs = device + 3;
+    one.seq_lens = device + 4;
+    one.req_to_token = device + 5;
+    assert_int_equal(c->rig.k->attention(&one), HB_OK);
+    struct array out = array_read(&c->rig, c->args.out, c->q.n, c->s.act_dtype);
+    c->rig.k->mem_free(memory);
+    return out;
+}
+
+/* A node sees the tokens before the draft and its path, bit for bit as if nothing else was there.
+ */
 static void tree_nodes_attend_their_path(void **state) {
     (void)state;
-    enum { ROW = 3, LEN = 17, MAX_DRAFT = 20, FIRST = 33 - LEN };
+    int32_t parent[N_ROWS * MAX_DRAFT];
+    make_parents(parent);
     for (int i = 0; i < 8; i++) {
         struct attention_case c = {0};
         if (!rig_open(&c.rig, i & 1, (uint32_t)i)) {
             continue;
         }
         make_case(&c, &shapes[i / 2]);
-        int32_t parent[N_ROWS * MAX_DRAFT] = {0};
-        for (int32_t t = 1; t < LEN; t++) {
-            parent[ROW * MAX_DRAFT + t] = t % 3 == 0 ? t - 1 : t / 3;
-        }
-        for (int r = 0; r < ROW; r++) {
-            for (int32_t t = 1; t < MAX_DRAFT; t++) {
-                parent[r * MAX_DRAFT + t] = t - 1;
-            }
-        }
         struct hb_k_attention tree = c.args;
         tree.parent = rig_device(&c.rig, parent, sizeof parent);
         tree.max_draft = MAX_DRAFT;
@@ -248,43 +283,14 @@ static void tree_nodes_attend_their_path(void **state) {
         struct array causal = array_read(&c.rig, c.args.out, c.q.n, c.s.act_dtype);
         assert_int_equal(c.rig.k->attention(&tree), HB_OK);
         struct array out = array_read(&c.rig, c.args.out, c.q.n, c.s.act_dtype);
-        const size_t bytes = (size_t)(c.s.n_q * c.s.d) * size_of(c.s.act_dtype);
-        const size_t first = (size_t)c.qsl[ROW] * bytes; /* rows before it are chains */
-        assert_memory_equal(out.bytes, causal.bytes, first);
-        for (int32_t t = 0; t < LEN; t++) {
-            int32_t row[MAX_CONTEXT];
-            int32_t path[LEN];
-            int32_t n = 0;
-            for (int32_t node = t;; node = parent[ROW * MAX_DRAFT + node]) {
-                path[n++] = c.table[c.reqs[ROW] * MAX_CONTEXT + FIRST + node];
-                if (node == 0) {
-                    break;
-                }
-            }
-            memcpy(row, c.table + c.reqs[ROW] * MAX_CONTEXT, sizeof row);
-            for (int32_t k = 0; k < n; k++) {
-                row[FIRST + k] = path[n - 1 - k];
-            }
-            struct hb_k_attention one = c.args;
-            const int32_t qsl[2] = {c.qsl[ROW] + t, c.qsl[ROW] + t + 1};
-            const int32_t words[3] = {3, 0, FIRST + n}; /* slot, request, length */
-            int32_t *device = NULL;
-            assert_int_equal(c.rig.k->mem_alloc(sizeof qsl + sizeof words + sizeof row,
-                                                (void **)&device),
-                             HB_OK);
-            (void)c.rig.k->to_device(device, qsl, sizeof qsl);
-            (void)c.rig.k->to_device(device + 2, words, sizeof words);
-            (void)c.rig.k->to_device(device + 5, row, sizeof row);
-            one.rows = (struct hb_k_rows){.n_rows = 1, .qsl = device, .slots = device + 2};
-            one.reqs = device + 3;
-            one.seq_lens = device + 4;
-            one.req_to_token = device + 5;
-            assert_int_equal(c.rig.k->attention(&one), HB_OK);
-            struct array want = array_read(&c.rig, c.args.out, c.q.n, c.s.act_dtype);
-            assert_memory_equal((char *)out.bytes + first + (size_t)t * bytes,
-                                (char *)want.bytes + first + (size_t)t * bytes, bytes);
+        const size_t bytes = (size_t)c.s.n_q * (size_t)c.s.d * size_of(c.s.act_dtype);
+        const size_t first = (size_t)c.qsl[TREE_ROW] * bytes;
+        assert_memory_equal(out.bytes, causal.bytes, first); /* the chains */
+        for (int32_t t = 0; t < TREE_LEN; t++) {
+            struct array want = attend_path(&c, parent, t);
+            const size_t at = first + (size_t)t * bytes;
+            assert_memory_equal((char *)out.bytes + at, (char *)want.bytes + at, bytes);
             array_free(&want);
-            c.rig.k->mem_free(device);
         }
         array_free(&causal);
         array_free(&out);

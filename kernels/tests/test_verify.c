@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Draft verification (speculative.md section 1): the output and the stored entry of each node equal
- * decode steps along its path bit for bit, in both forms; the pools, padding rows and unused entries
- * keep their bytes. */
+ * decode steps along its path bit for bit, in both forms; the pools, padding rows and unused
+ * entries keep their bytes. */
 #include "kernels/tests/rig.h"
 
 enum { N_ROWS = 3, N_SLOTS = 5, MAX_DRAFT = 6, N_TOKENS = 13 };
@@ -40,7 +40,7 @@ struct verify_case {
 };
 
 static size_t dim_of(const struct shape *s) {
-    return (size_t)(s->heads * s->p + 2 * s->groups * s->n);
+    return (size_t)s->heads * (size_t)s->p + 2 * (size_t)s->groups * (size_t)s->n;
 }
 
 static void open_rows(struct verify_case *c) {
@@ -169,8 +169,8 @@ static int32_t ssm_step(struct verify_case *c, const void *args, const struct hb
 
 /* Node t of a row against decode steps: a chain never rounds the running state, so its reference
  * pool is fp32 and rounded at the end; a tree reads the rounded entry back, as decode does. */
-static void check_node(struct verify_case *c, step_fn step, const void *args, int32_t row, int32_t t,
-                       const struct array *y, const struct array *entries) {
+static void check_node(struct verify_case *c, step_fn step, const void *args, int32_t row,
+                       int32_t t, const struct array *y, const struct array *entries) {
     const int32_t dtype = c->is_tree ? c->dtype : HB_FP32;
     struct array before = array_make(c->pool.n, dtype);
     for (size_t i = 0; i < c->pool.n; i++) {
@@ -187,9 +187,8 @@ static void check_node(struct verify_case *c, step_fn step, const void *args, in
     int32_t path[MAX_DRAFT];
     const int32_t n = path_to(c, row, t, path);
     for (int32_t i = 0; i < n; i++) {
-        const struct hb_k_rows rows = {.n_rows = 1,
-                                       .qsl = c->steps + c->qsl[row] + path[i],
-                                       .slots = c->device_slots + row};
+        const struct hb_k_rows rows = {
+            .n_rows = 1, .qsl = c->steps + c->qsl[row] + path[i], .slots = c->device_slots + row};
         assert_int_equal(step(c, args, &rows, pool, start->dtype, out), HB_OK);
     }
     struct array got_y = array_read(&c->rig, out, y->n, y->dtype);
