@@ -429,6 +429,43 @@ static void hybrid_layer_that_fails_on_the_device_has_not_run(void **state) {
     hb_hybrid_destroy(h);
 }
 
+/* Upload, then two pools of two layers: each failure is passed on, and the verify stays. */
+static void hybrid_commit_that_fails_on_the_device_may_be_repeated(void **state) {
+    (void)state;
+    static struct fixture f;
+    const int32_t seq[] = {3};
+    const int32_t step = 1;
+    const struct hb_commit commit = {
+        .struct_size = sizeof(commit), .n_rows = 1, .step = {&step, 1}};
+    struct hb_kernels k = failing_table();
+    struct hb_hybrid *h = NULL;
+    int32_t id;
+    calls_left = 1000;
+    assert_int_equal(hb_hybrid_create(&k, &config, params, &h, &err), HB_OK);
+    fixture_tables(&f);
+    fixture_verify(&f, 2, 1, seq, NULL, 0);
+    assert_int_equal(hb_pool_take(&h->pool, 1, HB_SLOT_LIVE, &id, &err), HB_OK);
+    (void)hb_pool_table_set(&h->pool, 7, id, &err);
+    assert_int_equal(hb_hybrid_begin(h, &f.batch, &err), HB_OK);
+    h->layers_run = 7; /* as if they had */
+    assert_int_equal(hb_hybrid_finish(h, &err), HB_OK);
+    for (int32_t n = 0; n < 5; n++) {
+        calls_left = n;
+        hb_error_clear(&err);
+        assert_int_equal(hb_hybrid_commit(h, &commit, &err), HB_ERR_DEVICE);
+        assert_string_equal(err.text, "emu: out of order");
+    }
+    calls_left = 5;
+    hb_error_clear(&err);
+    assert_int_equal(hb_hybrid_commit(h, &commit, &err), HB_OK);
+    calls_left = 0; /* a begin that cannot upload leaves the verify too */
+    assert_int_equal(hb_hybrid_begin(h, &f.batch, &err), HB_ERR_DEVICE);
+    calls_left = 5;
+    hb_error_clear(&err);
+    assert_int_equal(hb_hybrid_commit(h, &commit, &err), HB_OK);
+    hb_hybrid_destroy(h);
+}
+
 int main(void) {
 #define ADAPTER_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -443,6 +480,7 @@ int main(void) {
         ADAPTER_TEST(adapter_create_refuses_metadata_that_cannot_exist),
         ADAPTER_TEST(hybrid_create_passes_device_failures_on),
         ADAPTER_TEST(hybrid_begin_that_cannot_upload_keeps_the_earlier_metadata),
+        ADAPTER_TEST(hybrid_commit_that_fails_on_the_device_may_be_repeated),
         ADAPTER_TEST(hybrid_layer_that_fails_on_the_device_has_not_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
