@@ -83,7 +83,7 @@ static int slot_freed(const struct view *v, int32_t r, int64_t *value, int64_t *
 static int target_freed(const struct view *v, int32_t r, int64_t *value, int64_t *limit) {
     *value = tracks(v, r) ? target(v, r) : 0;
     *limit = 0;
-    return v->slots->kind[*value] == HB_SLOT_FREE;
+    return tracks(v, r) && v->slots->kind[*value] == HB_SLOT_FREE;
 }
 
 static int target_shared(const struct view *v, int32_t r, int64_t *value, int64_t *limit) {

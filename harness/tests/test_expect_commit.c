@@ -189,7 +189,7 @@ static void untouched_rows_may_hold_anything(void **state) {
     s.step[0] = s.step[2] = INT32_MIN;
     s.track_step[0] = s.track_step[2] = -1;
     s.dst[0] = s.dst[2] = INT64_MAX;
-    s.kind[1] = s.kind[2] = s.kind[3] = HB_SLOT_FREE;
+    s.kind[0] = s.kind[1] = s.kind[2] = s.kind[3] = HB_SLOT_FREE;
     commit_is(&s, 0, -1, 0, 0);
     s.track_step[0] = 0; /* the row's slot is looked at for its checkpoint too */
     s.dst[0] = 6;
@@ -377,7 +377,7 @@ static void mutate(struct scene *s, uint64_t *seed) {
         s->verify.real_rows = (int32_t)(at % (R + 1));
         return;
     case 6:
-        s->kind[1 + at % NS] = (int32_t)(which % 5);
+        s->kind[at % (NS + 1)] = (int32_t)(which % 5);
         return;
     case 7:
         s->dst[at % B] = wild(seed);

@@ -233,7 +233,7 @@ static void caches_are_regions_of_every_mamba2_layer(void **state) {
         assert_int_equal(r.dtype, part == 0 ? HB_BF16 : HB_FP32);
         assert_int_equal(r.bytes, UINT64_C(24) * (part == 0 ? 24 * 2 : 16 * 4));
     }
-    assert_int_equal(table->region_read(h, n, 0, &h, 1, NULL), HB_ERR_RANGE);
+    assert_int_equal(table->region_read(h, n, 0, &n, 1, NULL), HB_ERR_RANGE);
     table->destroy(h);
     rig_end(&g);
 }
