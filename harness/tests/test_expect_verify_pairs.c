@@ -77,10 +77,12 @@ static void mutate(struct fixture *f, uint64_t *s) {
                                     &f->b.retrieve_next_token,  &f->b.out_cache_loc,
                                     &f->b.ragged_verify_layout, &f->b.retrieve_next_sibling};
     uint64_t which = next_random(s);
+    int32_t *word = NULL;
     switch (next_random(s) % 12) {
     case 0:
         which %= 14;
-        words[which][next_random(s) % 6] = which == 5 ? (int32_t)(next_random(s) % 5) : wild(s);
+        word = words[which] + next_random(s) % 6;
+        *word = which == 5 ? (int32_t)(next_random(s) % 5) : wild(s);
         return;
     case 1:
         *scalars[which % 8] = wild(s);
