@@ -19,7 +19,7 @@
     X(11, VERIFY_SHAPE, "accepted step off by one at the commit", "state.commit")                                      \
     X(12, VERIFY_SIBLING, "sibling of a draft node taken for its child", "numeric")                                    \
     X(13, SCATTER_WRAP, "negative step committed to the last slot", "state.neighbour")                                 \
-    X(14, VERIFY_CONV_STORED, "verify stores the shifted window into the slot", "state.verify")
+    X(14, VERIFY_CONV_STORED, "verify stores the shifted window into the slot", "verify.pool")
 
 enum hb_defect {
     HB_DEFECT_NONE = 0,

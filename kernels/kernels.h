@@ -70,7 +70,8 @@ struct hb_k_ssm {
 
 /* Draft verification (speculative.md section 1). Row r's nodes are its tokens, node t at qsl[r] + t, at most max_draft of
  * them; parent[r * max_draft + t] is the parent node of node t (entry 0 unused); null: chain. The pools are read only:
- * the state after each node goes to the intermediate caches, indexed by row. */
+ * the state after each node goes to the intermediate caches, indexed by row. Rows always start from their slot's state
+ * (has_init is not read). */
 struct hb_k_conv_verify {
     struct hb_k_conv conv; /* pool: read only */
     int32_t max_draft;

@@ -12,7 +12,7 @@ enum { P_PER_WARP = 8, WARP = 32, MAX_STATE = HB_MAX_STATE_SIZE };
 struct node {
     float dt, decay;
     int64_t token, b, c;
-    const void *before; /* the state to start from: the pool or the caches; null: zero */
+    const void *before; /* what is_loaded nodes start from: the pool or the caches */
     int64_t before_at;  /* of its element [head][p][0] */
     int64_t after_at;   /* in the caches */
 };
@@ -32,11 +32,10 @@ HB_INLINE void open_node(const struct hb_k_ssm_verify &args, int32_t row, int32_
     node->b = hb_b_index(args.ssm, node->token, head);
     node->c = node->b + (int64_t)args.ssm.n_groups * args.ssm.state_size;
     node->after_at = entry_index(args, row, t, head, p);
-    if (t == 0) {
-        node->before = hb_row_has_init(args.ssm.rows, row) ? args.ssm.pool : NULL;
-        node->before_at = hb_state_index(args.ssm, args.ssm.rows.slots[row], head, p);
-    } else {
-        const int32_t parent = args.parent ? args.parent[(int64_t)row * args.max_draft + t] : t - 1;
+    node->before = args.ssm.pool;
+    node->before_at = hb_state_index(args.ssm, args.ssm.rows.slots[row], head, p);
+    if (t > 0 && args.parent) {
+        const int32_t parent = args.parent[(int64_t)row * args.max_draft + t];
         node->before = args.states;
         node->before_at = entry_index(args, row, parent, head, p);
     }
@@ -44,8 +43,7 @@ HB_INLINE void open_node(const struct hb_k_ssm_verify &args, int32_t row, int32_
 
 HB_INLINE float load_before(const struct hb_k_ssm_verify &args, const struct node &node,
                             int64_t element) {
-    return node.before ? hb_load(node.before, node.before_at + element, args.ssm.state_dtype)
-                       : 0.0f;
+    return hb_load(node.before, node.before_at + element, args.ssm.state_dtype);
 }
 
 /* Is the node's state read from memory, or left in h by the node before? */

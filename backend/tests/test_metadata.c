@@ -348,6 +348,12 @@ static void metadata_verify_fits_at_its_largest(void **state) {
     fixture_tree(&f);
     derive(1);
     assert_int_equal(m.table_cols, CONTEXT);
+    f.config.max_tokens = SPEC_ROWS; /* rows of one node in caches of many */
+    f.config.max_draft = 50;
+    fixture_verify(&f, 1, SPEC_ROWS, seq, NULL, 0);
+    fixture_tree(&f);
+    derive(0);
+    CHECK_ARRAY(m.parents + SPEC_ROWS * 50, INT32_MIN);
 }
 
 static void metadata_capacity_saturates(void **state) {

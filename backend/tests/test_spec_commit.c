@@ -86,6 +86,8 @@ static void draft_extend_ends_metadata_and_verify(void **state) {
     bad.n_tokens = TOKENS + 1;
     check_error(w.a->begin(w.h, &bad, &w.err), HB_RULE_TOKENS_CAPACITY, -1);
     assert_int_equal(commit(&p, 0), HB_OK);
+    assert_int_equal(w.a->begin(w.h, &batch, &w.err), HB_OK);
+    check_error(commit(&p, 0), HB_RULE_NO_VERIFY, -1);
     const struct row rows[] = {{R0, 0, 0, 0}};
     w.pos[R0] = 7;
     make_batch(HB_MODE_DECODE, 1, rows, 0, 0);
@@ -129,6 +131,7 @@ FAULT(track_steps_len, p->c.track_steps.len = 0)
 FAULT(step_high, p->step[1] = 3)
 FAULT(track_zero, p->track[0] = 0)
 FAULT(track_high, p->track[1] = INT64_MAX)
+FAULT(track_after_last, p->track[1] = SLOTS + 1)
 FAULT(track_step_high, p->track_step[1] = INT_MAX)
 FAULT(slot_free, (void)p; assert_int_equal(w.a->slot_free(w.h, 1, &w.slot[R1], &w.err), HB_OK))
 FAULT(track_free, (void)p; assert_int_equal(w.a->slot_free(w.h, 1, &track_a, &w.err), HB_OK))
@@ -146,6 +149,7 @@ static const struct fault faults[] = {
     {HB_RULE_COMMIT_STEP_RANGE, 1, 3, 2, step_high},
     {HB_RULE_COMMIT_TRACK_SLOT, 0, 0, SLOTS, track_zero},
     {HB_RULE_COMMIT_TRACK_SLOT, 1, INT64_MAX, SLOTS, track_high},
+    {HB_RULE_COMMIT_TRACK_SLOT, 1, SLOTS + 1, SLOTS, track_after_last},
     {HB_RULE_COMMIT_TRACK_STEP, 1, INT_MAX, 2, track_step_high},
     {HB_RULE_COMMIT_SLOT_FREED, 1, 2, 0, slot_free},
     {HB_RULE_COMMIT_TRACK_FREED, 0, 3, 0, track_free},
@@ -185,6 +189,7 @@ static void commit_each_rule_fires_and_changes_nothing(void **state) {
         point_at(&p);
         if (i == 0) {
             assert_int_equal(w.a->commit(w.h, &p.c, &w.err), HB_OK);
+            assert_int_equal(w.a->commit(w.h, &p.c, &w.err), HB_OK);
             check_error(w.a->commit(w.h, NULL, &w.err), HB_RULE_COMMIT_NULL, -1);
         }
         x->apply(&p);
@@ -194,6 +199,10 @@ static void commit_each_rule_fires_and_changes_nothing(void **state) {
         assert_int_equal(dump(dump_b, sizeof(dump_b)), n);
         assert_memory_equal(dump_a, dump_b, n);
         /* the verify is still there; no fault left a trace in the scratch */
+        if (x->apply == track_twice) {
+            p.track[1] = track_b;
+            assert_int_equal(w.a->commit(w.h, &p.c, &w.err), HB_OK);
+        }
         p = plan_of(1, 4, 0, 0);
         commit_ok(p, 0);
         assert_true(state_is(w.slot[R0], R0, 10));

@@ -21,7 +21,7 @@ enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 static const int32_t lens[N_ROWS] = {5, 5, 3};
 static const int32_t slots[N_ROWS] = {3, -1, 1};
 static const int32_t trees[N_ROWS][MAX_DRAFT] = {
-    {0, 0, 0, 1, 2, 77}, {77, 77, 77, 77, 77, 77}, {0, 0, 0, 77, 77, 77}};
+    {0, 0, 0, 1, 2, 77}, {77, 77, 77, 77, 77, 77}, {0, 0, 1, 77, 77, 77}};
 
 /* One verify of conv or SSM, and what decode steps need. */
 struct verify_case {
