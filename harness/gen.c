@@ -110,7 +110,8 @@ static void pick_config(struct hb_gen_state *g, const struct size_limits *z) {
         : hb_rng_one_in(r, 2) ? HB_VALUES_ONE_SIGN
                               : HB_VALUES_ORDINARY;
     cfg->unread = hb_rng_below(r, HB_N_UNREAD);
-    cfg->max_draft = g->is_spec ? 1 + hb_rng_below(r, hb_rng_one_in(r, 2) ? 4 : HB_MAX_DRAFT) : 0;
+    cfg->max_draft = g->is_compact ? hb_rng_range(r, 2, 4)
+                     : g->is_spec ? 1 + hb_rng_below(r, hb_rng_one_in(r, 2) ? 4 : HB_MAX_DRAFT) : 0;
     cfg->seed = (int32_t)(uint32_t)hb_rng_next(r);
 }
 
@@ -175,6 +176,8 @@ static int pick_spec(struct hb_gen_state *g) {
 
 static void begin_case(struct hb_gen_state *g, const struct size_limits *z) {
     g->is_spec = pick_spec(g);
+    g->is_compact = g->is_spec && g->needs == 0 &&
+                    (g->o->relation >= 50 || (g->o->relation < 0 && hb_rng_one_in(&g->rng, 6)));
     hb_case_init(g->c);
     pick_config(g, z);
     meet_needs(g);
@@ -211,10 +214,10 @@ static void name_relation(struct hb_gen_state *g) {
     struct hb_case_config *cfg = &g->c->config;
     if (g->o->relation >= 0) {
         cfg->relation = g->o->relation;
+    } else if (g->is_compact) {
+        cfg->relation = spec_relations[hb_rng_below(&g->rng, N_SPEC_RELATIONS)];
     } else if (hb_rng_one_in(&g->rng, 8)) {
-        cfg->relation = g->is_spec && hb_rng_below(&g->rng, 4) > 0
-                            ? spec_relations[hb_rng_below(&g->rng, N_SPEC_RELATIONS)]
-                            : relations[hb_rng_below(&g->rng, N_RELATIONS)];
+        cfg->relation = relations[hb_rng_below(&g->rng, N_RELATIONS)];
     }
     cfg->relation_arg = cfg->relation > 0 ? hb_rng_below(&g->rng, 256) : 0;
 }

@@ -387,7 +387,7 @@ static void add_takes(struct hb_gen_state *g, int32_t n_requests, int32_t n_trac
     for (int32_t i = 0; i < n_tracks; i++) {
         order[n++] = TRACK;
     }
-    if (hb_rng_one_in(&g->rng, 2)) {
+    if (hb_rng_one_in(&g->rng, 2) && !g->is_compact) {
         order[n++] = SPARE;
     }
     hb_rng_shuffle(&g->rng, order, n);
@@ -459,7 +459,8 @@ void hb_gen_history(struct hb_gen_state *g) {
     int32_t n_tracks = hb_rng_one_in(rng, 3) ? 0 : hb_rng_range(rng, 1, 2);
     const uint32_t pairs =
         HB_NEED_TWO_ROWS | HB_NEED_TWO_TRACKS | HB_NEED_M2 | HB_NEED_OUTSIDER | HB_NEED_LONG_ROW;
-    n_requests = g->is_spec && n_requests > 3 ? 3 : n_requests; /* leaves steps for commits */
+    const int32_t most = g->is_compact ? 2 : 3; /* leaves steps for commits */
+    n_requests = g->is_spec && n_requests > most ? most : n_requests;
     n_requests = (g->needs & pairs) && n_requests < 2 ? 2 : n_requests;
     if (g->o->relation == 22 || g->o->relation == 23 || g->o->relation == 30 ||
         g->o->relation == 58) {
@@ -469,10 +470,12 @@ void hb_gen_history(struct hb_gen_state *g) {
     const int is_tracking = g->o->relation >= 37 && g->o->relation <= 44;
     n_tracks = ((g->needs & tracks) || is_tracking) && n_tracks < 1 ? 1 : n_tracks;
     n_tracks = g->needs & HB_NEED_TWO_TRACKS ? 2 : n_tracks;
+    n_tracks = g->is_compact && n_tracks > 1 ? 1 : n_tracks;
     add_takes(g, n_requests, n_tracks);
-    const int32_t n_forwards = 1 + hb_rng_below(rng, 3) + (g->is_spec && hb_rng_one_in(rng, 2));
+    int32_t n_forwards = 1 + hb_rng_below(rng, 3) + (g->is_spec && hb_rng_one_in(rng, 2));
+    n_forwards = g->is_compact && n_forwards > 2 ? 2 : n_forwards;
     for (int32_t i = 0; i < n_forwards; i++) {
-        if (i > 0) {
+        if (i > 0 && !g->is_compact) {
             add_slot_ops(g);
         }
         if (g->is_spec && (i == 0 || hb_rng_one_in(rng, 2))) {
@@ -481,7 +484,7 @@ void hb_gen_history(struct hb_gen_state *g) {
             return;
         }
     }
-    if (hb_rng_one_in(rng, 12)) {
+    if (hb_rng_one_in(rng, 12) && !g->is_compact) {
         (void)hb_gen_add_entry(g);
     }
 }

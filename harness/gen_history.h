@@ -92,6 +92,7 @@ struct hb_gen_state {
     const struct hb_gen_options *o;
     int32_t is_near;
     int32_t is_spec; /* verify and commit among the forwards */
+    int32_t is_compact; /* few steps, so that the relations of speculation have room for theirs */
     int32_t max_requests, max_tokens; /* of one forward */
     uint32_t needs;
 };

@@ -133,7 +133,9 @@ static void pick_commit_tracks(struct hb_gen_state *g, struct hb_case_step *s) {
         }
         s->row[r].track = 1;
         s->row[r].track_slot = usable[--n];
-        s->row[r].track_accept = hb_rng_below(&g->rng, g->h.drafted.nodes[r]);
+        s->row[r].track_accept = g->is_compact && s->row[r].accept >= 0
+                                     ? s->row[r].accept /* 51: decode steps pass it */
+                                     : hb_rng_below(&g->rng, g->h.drafted.nodes[r]);
     }
 }
 
@@ -188,12 +190,16 @@ void hb_gen_add_round(struct hb_gen_state *g) {
         (void)hb_gen_add_forward(g); /* a forward gives the requests tokens */
         return;
     }
-    if (hb_rng_one_in(&g->rng, 8)) { /* the same drafts or others */
+    if (hb_rng_one_in(&g->rng, 8) && !g->is_compact) { /* the same drafts or others */
         const struct hb_case_step s = g->c->step[g->c->n_steps - 1];
         (void)(hb_rng_one_in(&g->rng, 2) ? hb_gen_push(g, &s) : hb_gen_add_verify(g));
     }
-    if (!can_commit(g) || (hb_rng_one_in(&g->rng, 8) && !g->needs && g->o->relation <= 0)) {
+    if (!can_commit(g) || (hb_rng_one_in(&g->rng, 8) && !g->needs && !g->is_compact)) {
         return; /* all drafts are dropped */
+    }
+    if (g->is_compact) {
+        (void)add_commit(g);
+        return;
     }
     if (hb_rng_one_in(&g->rng, 8)) {
         (void)add_empty_commit(g);

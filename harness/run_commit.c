@@ -88,6 +88,7 @@ static void advance(struct hb_run *r, const struct move *m) {
     }
     content->stream = row->stream;
     content->pos = pos;
+    content->branch = row->branch[m->node];
     r->no_memory |= hb_run_set_loc(content, loc, pos) != 0;
     for (int32_t l = 0; l < r->config.n_layers && !is_unknown && row->is_known; l++) {
         const struct hb_ref_state *from = row->state[l][m->node];

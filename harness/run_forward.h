@@ -13,9 +13,9 @@ struct hb_live_row {
     int32_t row, slot, request, stream, length, first, is_decode, has_init, dst, after;
     int32_t seq_len; /* tokens of the request with those of this row */
     int64_t pos;     /* without them */
-    int32_t is_verify; /* the row's tokens are draft nodes: */
+    int32_t is_verify; /* enum hb_draft_kind: the row's tokens are draft nodes */
     int32_t parent[HB_MAX_DRAFT], depth[HB_MAX_DRAFT];
-    int64_t code[HB_MAX_DRAFT]; /* of each node; [0] also of the first token of other rows (struct hb_captured) */
+    int64_t branch[HB_MAX_DRAFT]; /* of each node; other rows have one for all tokens */
 };
 
 struct hb_forward {
@@ -56,9 +56,9 @@ const struct hb_profile *hb_run_profile(const struct hb_run *r, const struct hb_
 /* KV token slots of the row's request by position, null without attention layers. */
 const int32_t *hb_run_token_slots(const struct hb_forward *f, const struct hb_live_row *row);
 
-/* Position and code of a row's token, and the position under which its values are drawn: the plain one for code 0. */
+/* Position and branch of a row's token, and the position under which its values are drawn: the plain one on branch 0. */
 int64_t hb_run_position(const struct hb_live_row *row, int32_t token);
-int64_t hb_run_code(const struct hb_live_row *row, int32_t token);
+int64_t hb_run_branch(const struct hb_live_row *row, int32_t token);
 int64_t hb_run_value_position(const struct hb_live_row *row, int32_t token);
 
 /* run_buffers.c */

@@ -12,21 +12,34 @@
 
 enum { HB_MAX_REGIONS = 4 * HB_MAX_LAYERS + 8, HB_MAX_NAMES = HB_MAX_STEPS, HB_MAX_VERIFY_ROWS = 32 };
 
-/* What a slot holds, by the law: the state of `stream` after `pos` tokens. */
+/* What a slot holds, by the law: the state of `stream` after `pos` tokens. Siblings of a draft stand at one position: the
+ * branch names the way to a token, 0 where each token on it is a first child or no draft at all. */
 struct hb_content {
     int32_t known;
     int32_t stream;
-    int64_t pos;
+    int64_t pos, branch;
     int32_t *loc; /* KV token slots of positions 0..pos-1 */
     int64_t n_loc;
     struct hb_ref_state *ref[HB_MAX_LAYERS]; /* Mamba2 layers */
 };
 
-/* One captured output token of one layer, for relations. The code names the path of a draft node by its position among
- * its siblings at each depth, in base HB_MAX_DRAFT: 0 is the path of first children, and any token that is no draft. */
+/* The branch of a token whose node is the rank-th child of its parent (from 0). */
+static inline int64_t hb_branch_of(int64_t parent, int64_t position, int32_t rank) {
+    uint64_t x = (uint64_t)parent * 0x9e3779b97f4a7c15u + (uint64_t)position * 0xd1342543de82ef95u +
+                 (uint64_t)rank * 0x94d049bb133111ebu;
+    x ^= x >> 29;
+    x *= 0xbf58476d1ce4e5b9u;
+    return rank == 0 ? parent : (int64_t)(x >> 33 | 1u);
+}
+
+/* What a token is. States between the nodes of a chain are kept as they are, between those of links they are stored. */
+enum hb_draft_kind { HB_DRAFT_NONE = 0, HB_DRAFT_CHAIN = 1, HB_DRAFT_LINKED_CHAIN = 2, HB_DRAFT_TREE = 3 };
+
+/* One captured output token of one layer, for relations. */
 struct hb_captured {
-    int32_t request, stream, layer, n, is_verify;
-    int64_t pos, code;
+    int32_t request, stream, layer, n;
+    int32_t is_verify; /* enum hb_draft_kind */
+    int64_t pos, branch;
     float *got;
     double *bound;
 };
@@ -51,13 +64,14 @@ struct hb_twist {
     int32_t nan_fresh;   /* 14: slots of rows without prefix hold NaN before the forward */
     int32_t insert_fail; /* 8: a failing call before each forward and commit */
     int32_t nan_rejected; /* 55: inputs of draft nodes that no commit needs are NaN */
-    int64_t code[HB_MAX_STEPS][HB_MAX_ROWS]; /* 51: the draft node whose values a row's first token takes */
+    int32_t rank[HB_MAX_STEPS][HB_MAX_ROWS]; /* 51: of the draft node that a decode row's token stands for */
 };
 
 /* One live row of the last verify. */
 struct hb_verified_row {
     int32_t slot, stream, is_known; /* known: the reference states exist */
     int64_t pos;                    /* tokens before the verify */
+    int64_t branch[HB_MAX_DRAFT];
     int32_t depth[HB_MAX_DRAFT];
     int32_t parent[HB_MAX_DRAFT];
     int32_t *loc; /* KV token slots of positions 0..pos-1, then of the nodes; null without attention layers */

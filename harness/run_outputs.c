@@ -84,8 +84,8 @@ static struct hb_captured *capture_item(struct hb_run *r, const struct hb_captur
     struct hb_capture *cap = r->capture;
     for (size_t i = 0; i < cap->n && key->is_verify; i++) {
         struct hb_captured *item = &cap->item[i];
-        if (item->is_verify && item->request == key->request && item->stream == key->stream &&
-            item->layer == key->layer && item->pos == key->pos && item->code == key->code) {
+        if (item->is_verify == key->is_verify && item->request == key->request && item->stream == key->stream &&
+            item->layer == key->layer && item->pos == key->pos && item->branch == key->branch) {
             free(item->got);
             free(item->bound);
             item->got = NULL;
@@ -113,7 +113,7 @@ static void capture_output(struct hb_run *r, const struct hb_live_row *row, int3
                                     .n = n,
                                     .is_verify = row->is_verify,
                                     .pos = hb_run_position(row, token),
-                                    .code = hb_run_code(row, token)};
+                                    .branch = hb_run_branch(row, token)};
     struct hb_captured *item = capture_item(r, &key);
     if (!item) {
         r->no_memory = 1;

@@ -35,7 +35,8 @@ void hb_run_plan_case(struct hb_run *r, struct hb_forward *f) {
 static void plan_verify_row(struct hb_run *r, const struct hb_forward *f, struct hb_live_row *row) {
     const struct hb_batch *b = &f->batch.b;
     const int32_t *layout = b->ragged_verify_layout.data;
-    row->is_verify = 1;
+    row->is_verify =
+        f->step->tree < HB_TREE_RANDOM ? HB_DRAFT_CHAIN + f->step->tree : HB_DRAFT_TREE;
     row->is_decode = 1;
     row->has_init = 1;
     row->length = layout ? layout[row->row + 1] - layout[row->row] : b->draft_token_num;
@@ -54,7 +55,10 @@ static void plan_row(struct hb_run *r, const struct hb_forward *f, struct hb_liv
     row->length = row->is_decode ? 1 : b->extend_seq_lens.data[i];
     row->pos = (int64_t)row->seq_len - row->length;
     row->has_init = row->is_decode || b->extend_prefix_lens.data[i] > 0;
-    row->code[0] = i < HB_MAX_ROWS ? r->twist.code[r->step][i] : 0;
+    row->branch[0] = row->has_init ? r->content[row->slot].branch : 0;
+    if (i < HB_MAX_ROWS) {
+        row->branch[0] = hb_branch_of(row->branch[0], row->pos, r->twist.rank[r->step][i]);
+    }
     if (!b->mamba_track_mask.data || !b->mamba_track_mask.data[i]) {
         return;
     }
@@ -113,11 +117,11 @@ int64_t hb_run_position(const struct hb_live_row *row, int32_t token) {
     return row->pos + (row->is_verify ? row->depth[token] : token);
 }
 
-int64_t hb_run_code(const struct hb_live_row *row, int32_t token) {
-    return row->is_verify || token == 0 ? row->code[token] : 0;
+int64_t hb_run_branch(const struct hb_live_row *row, int32_t token) {
+    return row->branch[row->is_verify ? token : 0];
 }
 
 int64_t hb_run_value_position(const struct hb_live_row *row, int32_t token) {
     enum { POSITION_BITS = 20 };
-    return hb_run_position(row, token) + (hb_run_code(row, token) << POSITION_BITS);
+    return hb_run_position(row, token) + (hb_run_branch(row, token) << POSITION_BITS);
 }

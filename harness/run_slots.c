@@ -19,6 +19,7 @@ int hb_content_zero(struct hb_run *r, struct hb_content *content, int32_t stream
     content->known = 1;
     content->stream = stream;
     content->pos = 0;
+    content->branch = 0;
     for (int32_t l = 0; l < r->config.n_layers; l++) {
         if (r->config.layer_kind[l] != HB_LAYER_MAMBA2) {
             continue;
@@ -54,6 +55,7 @@ int hb_content_copy(const struct hb_config *config, struct hb_content *dst,
     dst->known = src->known;
     dst->stream = src->stream;
     dst->pos = src->pos;
+    dst->branch = src->branch;
     for (int32_t l = 0; l < HB_MAX_LAYERS; l++) {
         if (!src->ref[l]) {
             continue;

@@ -230,6 +230,7 @@ void hb_run_advance(struct hb_run *r, struct hb_forward *f) {
         }
         const int32_t *slots = hb_run_token_slots(f, row);
         content->pos = row->seq_len;
+        content->branch = row->branch[0];
         if (hb_run_set_loc(content, slots, row->seq_len)) {
             r->no_memory = 1;
             return;
@@ -243,6 +244,7 @@ void hb_run_advance(struct hb_run *r, struct hb_forward *f) {
         }
         dst->stream = row->stream;
         dst->pos = row->pos + row->after;
+        dst->branch = row->branch[0];
         if (hb_run_set_loc(dst, slots, dst->pos)) {
             r->no_memory = 1;
             return;

@@ -33,11 +33,11 @@ void hb_run_plan_tree(struct hb_run *r, const struct hb_forward *f, struct hb_li
     (void)hb_tree_parents(next ? next + first : NULL, sibling ? sibling + first : NULL, row->length,
                           row->parent);
     row->depth[0] = 0;
-    row->code[0] = 0;
+    row->branch[0] = r->content[row->slot].branch;
     for (int32_t t = 1; t < row->length; t++) {
         const int32_t p = row->parent[t];
         row->depth[t] = row->depth[p] + 1;
-        row->code[t] = row->code[p] * HB_MAX_DRAFT + children[p]++;
+        row->branch[t] = hb_branch_of(row->branch[p], row->pos + row->depth[t], children[p]++);
     }
     r->verified.row[row->row & (HB_MAX_VERIFY_ROWS - 1)].is_known = 0;
 }
@@ -238,6 +238,7 @@ void hb_run_verify_done(struct hb_run *r, const struct hb_forward *f) {
         to->stream = row->stream;
         to->pos = row->pos;
         memcpy(to->depth, row->depth, sizeof to->depth);
+        memcpy(to->branch, row->branch, sizeof to->branch);
         memcpy(to->parent, row->parent, sizeof to->parent);
         free(to->loc);
         to->loc = slots ? malloc(n_loc * sizeof *to->loc) : NULL;

@@ -56,6 +56,11 @@ struct mischief_handle {
     int32_t failed;    /* a begin has failed since the last finish */
     int32_t n_taken, n_finished;
     uint32_t layers_run;
+    /* draft verification: the last begin was a verify, how many came one after the other, commits since */
+    int32_t is_verify, n_verify, n_commits;
+    int32_t has_links, is_ragged, nan_seen;
+    int32_t nodes[MISCHIEF_MAX_ROWS];
+    int32_t jumps;                             /* bit t: node t of row 0 does not hang on node t-1 */
 };
 
 /* --- regions ---------------------------------------------------------------------------------- */
@@ -159,6 +164,36 @@ static inline int mischief_holds_nan(const struct mischief_handle *m, struct hb_
     return found;
 }
 
+/* Flips a bit of element 0 of row 0's entry of a node in the intermediate windows. */
+static inline void mischief_flip_node(const struct mischief_handle *m, int32_t node) {
+    struct hb_region r;
+    int32_t i = mischief_region(m, "intermediate_conv", -1, &r);
+    uint64_t at = i < 0 ? 0 : r.bytes / (uint64_t)(r.shape[0] * r.shape[1]) * (uint64_t)node;
+    uint8_t byte = 0;
+    if (i >= 0) {
+        (void)m->inner->region_read(m->handle, i, at, &byte, 1, NULL);
+        byte ^= 1;
+        (void)m->inner->region_write(m->handle, i, at, &byte, 1, NULL);
+    }
+}
+
+/* Adds one to element 0 of row 0's entry of a node in the intermediate states of layer 0. */
+static inline void mischief_add_node(const struct mischief_handle *m, int32_t node) {
+    struct hb_region r;
+    int32_t i = mischief_region(m, "intermediate_ssm", 0, &r);
+    uint64_t at = i < 0 ? 0 : r.bytes / (uint64_t)(r.shape[0] * r.shape[1]) * (uint64_t)node;
+    unsigned char bytes[4] = {0};
+    float value;
+    if (i >= 0) {
+        uint64_t element = (uint64_t)hb_dtype_bytes(r.dtype);
+        (void)m->inner->region_read(m->handle, i, at, bytes, element, NULL);
+        hb_unpack(r.dtype, bytes, 1, &value);
+        value += 1.0f;
+        hb_pack(r.dtype, &value, 1, bytes);
+        (void)m->inner->region_write(m->handle, i, at, bytes, element, NULL);
+    }
+}
+
 /* 1 if this forward is one in which the outputs are to be wrong as a whole. */
 static inline int mischief_scales(const struct mischief_handle *m, int32_t layer) {
     switch (m->number) {
@@ -174,6 +209,14 @@ static inline int mischief_scales(const struct mischief_handle *m, int32_t layer
         return m->mode == HB_MODE_MIXED;
     case 37:
         return m->n_masked > 0;
+    case 50:
+        return m->variant == 1 && m->n_verify > 1;
+    case 51:
+        return m->is_verify;
+    case 54:
+        return m->is_verify && m->has_links;
+    case 58:
+        return m->is_verify && m->is_ragged;
     case 40:
         return m->variant == 0 ? m->has_mask && m->n_masked == 0 : m->n_masked == 2;
     default:
@@ -198,6 +241,11 @@ static inline void mischief_after_layer(const struct mischief_handle *m, int32_t
         break;
     case 23:
         mischief_output(m, io, 0, width * m->n_real, (float)m->real_rows, 0.0f, 0);
+        break;
+    case 53:
+        for (int32_t t = 1; t < m->nodes[0] && m->is_verify; t++) {
+            mischief_output(m, io, t * width, width, m->jumps >> t & 1 ? 1.5f : 1.0f, 0.0f, 0);
+        }
         break;
     case MISCHIEF_OUTPUT:
         mischief_output(m, io, width - 1, 1, 1.5f, 0.0f, 0);
@@ -354,24 +402,43 @@ static inline int32_t mischief_other_rule(int32_t status) {
     }
 }
 
+static inline void mischief_note_verify(struct mischief_handle *m, const struct hb_batch *b) {
+    const int32_t *layout = b->ragged_verify_layout.data;
+    m->is_verify = b->forward_mode == HB_MODE_TARGET_VERIFY;
+    m->n_verify = m->is_verify ? m->n_verify + 1 : 0;
+    m->n_commits = 0;
+    m->has_links = b->retrieve_next_token.data != NULL;
+    m->is_ragged = layout != NULL;
+    m->nan_seen = 0;
+    m->jumps = 0;
+    for (int32_t i = 0; i < m->real_rows && i < MISCHIEF_MAX_ROWS && m->is_verify; i++) {
+        m->nodes[i] = layout ? layout[i + 1] - layout[i] : b->draft_token_num;
+    }
+    for (int32_t t = 1; m->is_verify && m->has_links && t < m->nodes[0]; t++) {
+        m->jumps |= b->retrieve_next_token.data[t - 1] == t ? 0 : 1 << t;
+    }
+}
+
 static inline void mischief_note_batch(struct mischief_handle *m, const struct hb_batch *b) {
     struct hb_region r;
     m->mode = b->forward_mode;
     m->batch_size = b->batch_size;
     m->real_rows = b->has_original_batch_size ? b->original_batch_size : b->batch_size;
     m->n_tokens = b->n_tokens;
-    m->n_extend = b->forward_mode == HB_MODE_DECODE ? 0 : b->n_extend;
+    m->n_extend =
+        b->forward_mode == HB_MODE_DECODE || b->forward_mode == HB_MODE_TARGET_VERIFY ? 0 : b->n_extend;
     m->has_prefix = 0;
     m->n_real = 0;
     m->has_mask = b->mamba_track_mask.data != NULL;
     m->n_masked = 0;
     m->track_dst = 0;
     m->layers_run = 0;
+    mischief_note_verify(m, b);
     int32_t table = mischief_region(m, "req_to_slot", -1, &r);
     for (int32_t i = 0; i < m->real_rows && i < MISCHIEF_MAX_ROWS && m->mode != HB_MODE_IDLE; i++) {
         uint64_t at = (uint64_t)b->req_pool_indices.data[i] * sizeof(int32_t);
         (void)m->inner->region_read(m->handle, table, at, &m->slot[i], sizeof(int32_t), NULL);
-        m->n_real += i < m->n_extend ? b->extend_seq_lens.data[i] : 1;
+        m->n_real += i < m->n_extend ? b->extend_seq_lens.data[i] : m->is_verify ? m->nodes[i] : 1;
         m->has_prefix |= i < m->n_extend && b->extend_prefix_lens.data[i] > 0;
         if (m->has_mask && b->mamba_track_mask.data[i]) {
             m->track_dst = m->n_masked++ ? m->track_dst : (int32_t)b->mamba_track_indices.data[i];
@@ -420,6 +487,7 @@ static inline int32_t mischief_layer(void *handle, int32_t layer_id, const struc
     if (m->number == 10 && mischief_holds_nan(m, io->in[0])) {
         return mischief_fail(err, HB_RULE_LAYER_RANGE);
     }
+    m->nan_seen |= m->number == 55 && m->is_verify && mischief_holds_nan(m, io->in[0]);
     float before = m->number == 14 ? mischief_temporal(m, layer_id, m->slot[0], 0.0f) : 0.0f;
     int32_t status = m->inner->layer(m->handle, layer_id, io, err);
     if (status == HB_OK) {
@@ -439,7 +507,15 @@ static inline int32_t mischief_finish(void *handle, struct hb_error *err) {
     m->n_finished++;
     int is_idle = m->mode == HB_MODE_IDLE;
     int continues = m->mode != HB_MODE_DECODE && m->has_prefix;
-    if (m->number == 13 && is_idle) {
+    if (m->is_verify && m->number == 50 && m->variant == 0) {
+        mischief_flip(m, "conv", m->slot[0], 0, 1);
+    } else if (m->is_verify && m->number == 52) {
+        if (m->variant == 0) {
+            mischief_flip_node(m, 1);
+        } else {
+            mischief_add_node(m, 1);
+        }
+    } else if (m->number == 13 && is_idle) {
         mischief_flip(m, "conv", 1, 0, 1);
     } else if ((m->number == 27 && continues) || (m->number == MISCHIEF_CONV && !is_idle)) {
         mischief_flip(m, "conv", m->slot[0], 0, 1); /* the last bit: one step of the type */
@@ -451,6 +527,31 @@ static inline int32_t mischief_finish(void *handle, struct hb_error *err) {
         (void)mischief_temporal(m, 0, m->slot[0], 1.0f);
     } else if (m->number == MISCHIEF_FREE_SLOT) {
         mischief_flip(m, "temporal", m->config.n_slots, 0, 1);
+    }
+    return status;
+}
+
+static inline int32_t mischief_commit(void *handle, const struct hb_commit *commit,
+                                      struct hb_error *err) {
+    struct mischief_handle *m = handle;
+    int32_t status = m->inner->commit(m->handle, commit, err);
+    if (status != HB_OK || commit->n_rows < 1) {
+        return status;
+    }
+    m->n_commits++;
+    const int is_wrong = (m->number == 55 && m->nan_seen) ||
+                         (m->number == 56 && m->variant == 0 && m->n_commits > 1) ||
+                         (m->number == 56 && m->variant == 1 && commit->step.data[0] < 0);
+    if (is_wrong) {
+        mischief_flip(m, "conv", m->slot[0], 0, 1);
+    }
+    if (m->number == 57 && commit->track_indices.data && commit->track_steps.data[0] >= 0) {
+        int32_t dst = (int32_t)commit->track_indices.data[0];
+        if (m->variant == 0) {
+            mischief_flip(m, "conv", dst, 0, 1);
+        } else {
+            (void)mischief_temporal(m, 0, dst, 1.0f);
+        }
     }
     return status;
 }
@@ -534,6 +635,7 @@ static inline const struct hb_adapter *mischief_init(struct mischief *m, int32_t
         .region = mischief_get_region,
         .region_read = mischief_region_read,
         .region_write = mischief_region_write,
+        .commit = mischief_commit,
         .launches = mischief_launches,
     };
     return &m->table;
