@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "harness/run_forward.h"
 #include "harness/tree.h"
 
@@ -113,6 +116,21 @@ static void fail_before(struct hb_run *r) {
     hb_batch_destroy(&refused);
 }
 
+/* Of all bytes that the backend is handed: it may read them only (invariant 7). */
+static uint64_t checksum(const struct hb_commit *c) {
+    uint64_t sum = XXH64(c, sizeof *c, 0);
+    sum = c->step.data ? XXH64(c->step.data, (size_t)c->step.len * sizeof *c->step.data, sum) : sum;
+    if (c->track_indices.data) {
+        const size_t bytes = (size_t)c->track_indices.len * sizeof *c->track_indices.data;
+        sum = XXH64(c->track_indices.data, bytes, sum);
+    }
+    if (c->track_steps.data) {
+        const size_t bytes = (size_t)c->track_steps.len * sizeof *c->track_steps.data;
+        sum = XXH64(c->track_steps.data, bytes, sum);
+    }
+    return sum;
+}
+
 static void call_commit(struct hb_run *r, const struct hb_owned_commit *owned) {
     struct hb_error got = {.struct_size = sizeof got};
     struct hb_error want = {.struct_size = sizeof want};
@@ -120,12 +138,18 @@ static void call_commit(struct hb_run *r, const struct hb_owned_commit *owned) {
     const struct hb_commit *commit = owned->is_null ? NULL : &owned->c;
     hb_run_want_unchanged(r);
     hb_expect_commit(&r->config, &r->verified.phase, &r->slots, commit, &want);
+    const uint64_t sum = checksum(&owned->c);
     const uint64_t t0 = hb_run_now(r);
     const int32_t status = r->backend->commit(r->handle, commit, &got);
     if (r->stats) {
         r->stats->time_ns[HB_PHASE_BACKEND] += hb_run_now(r) - t0;
     }
     const int ok = hb_run_judge(r, "commit", places[0], &want, status, &got);
+    if (sum != checksum(&owned->c) && !(r->o->check_off & HB_OFF_PURITY)) {
+        r->v->at.step = r->step;
+        hb_verdict_set(r->v, HB_VERDICT_PURITY, "batch.written", places[0], want.status, status,
+                       "step %d: commit wrote into its arguments", r->step);
+    }
     if (hb_run_done(r) || hb_run_read_regions(r)) {
         return;
     }

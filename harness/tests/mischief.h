@@ -27,6 +27,7 @@ enum {
     MISCHIEF_DIRTY,   /* a slot is not all zero when taken */
     MISCHIEF_COPY,    /* a copy differs in one bit */
     MISCHIEF_FREE,    /* free clears a byte of the slot */
+    MISCHIEF_COMMIT,  /* a commit differs in one bit */
     MISCHIEF_NO_DESCRIBE, /* environment trouble from here on */
     MISCHIEF_NO_BUFFER,
     MISCHIEF_NO_OUTPUT,
@@ -473,8 +474,7 @@ static inline int32_t mischief_begin(void *handle, const struct hb_batch *batch,
         return status;
     }
     mischief_note_batch(m, batch);
-    if (m->number ==
-        7) { /* of the last row: the case makes it a padding row, so that nothing else goes wrong */
+    if (m->number == 7 && m->variant == 0) { /* of the last row: the case makes it a padding row, so that nothing else goes wrong */
         int32_t *written = (int32_t *)batch->seq_lens.data;
         written[batch->batch_size - 1] ^= 1;
     }
@@ -535,11 +535,20 @@ static inline int32_t mischief_commit(void *handle, const struct hb_commit *comm
                                       struct hb_error *err) {
     struct mischief_handle *m = handle;
     int32_t status = m->inner->commit(m->handle, commit, err);
-    if (status != HB_OK || commit->n_rows < 1) {
+    if (status != HB_OK) {
+        if (m->number == 4) {
+            mischief_flip(m, "conv", 0, 0, 1);
+        }
+        return m->number == 19 ? mischief_fail(err, mischief_other_rule(status)) : status;
+    }
+    if (commit->n_rows < 1) {
         return status;
     }
     m->n_commits++;
-    const int is_wrong = (m->number == 55 && m->nan_seen) ||
+    if (m->number == 7 && m->variant == 1) {
+        ((int32_t *)commit->step.data)[0] ^= 1;
+    }
+    const int is_wrong = m->number == MISCHIEF_COMMIT || (m->number == 55 && m->nan_seen) ||
                          (m->number == 56 && m->variant == 0 && m->n_commits > 1) ||
                          (m->number == 56 && m->variant == 1 && commit->step.data[0] < 0);
     if (is_wrong) {

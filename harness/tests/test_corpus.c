@@ -17,7 +17,7 @@
 #include "harness/child.h"
 #include "harness/run.h"
 
-enum { MAX_FILES = 256, PATH_CAP = 512, TEXT_CAP = 65536, N_DEFECTS = 10 };
+enum { MAX_FILES = 256, PATH_CAP = 512, TEXT_CAP = 65536, N_DEFECTS = 14 };
 
 struct stored {
     char path[PATH_CAP];
@@ -54,6 +54,8 @@ static int load_corpus(void **state) {
         {HB_SOURCE_DIR "/corpus/forward/seeds", HB_TARGET_FORWARD},
         {HB_SOURCE_DIR "/corpus/forward/regress", HB_TARGET_FORWARD},
         {HB_SOURCE_DIR "/corpus/dispatch/seeds", HB_TARGET_DISPATCH},
+        {HB_SOURCE_DIR "/corpus/verify/seeds", HB_TARGET_VERIFY},
+        {HB_SOURCE_DIR "/corpus/verify/regress", HB_TARGET_VERIFY},
     };
     (void)state;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
@@ -160,6 +162,7 @@ struct covered {
     int mode[16], values[HB_N_VALUE_CLASSES], unread[HB_N_UNREAD], kind[HB_N_STEP_KINDS];
     int status[32];
     int invalid_mode, native_decode, mixed_prefill, padded, tracked, restarted, relation;
+    int chain, tree, ragged, dropped, committed_track;
 };
 
 static void count_step(const struct hb_case_step *s, struct covered *k) {
@@ -169,6 +172,16 @@ static void count_step(const struct hb_case_step *s, struct covered *k) {
         return;
     }
     int is_mode = s->mode >= HB_MODE_EXTEND && s->mode <= HB_MODE_DLLM_EXTEND;
+    if (s->kind == HB_STEP_COMMIT) {
+        for (int32_t r = 0; r < s->n_rows; r++) {
+            k->dropped += s->row[r].accept < 0;
+            k->committed_track += s->row[r].track;
+        }
+        return;
+    }
+    k->chain += hb_step_is_verify(s) && s->tree == HB_TREE_CHAIN;
+    k->tree += s->tree >= HB_TREE_RANDOM;
+    k->ragged += s->ragged;
     k->mode[is_mode ? s->mode : 0]++;
     k->invalid_mode += !is_mode;
     k->native_decode += s->mode == HB_MODE_MIXED && s->n_decode > 0;
@@ -209,6 +222,7 @@ static void together_they_cover_what_the_readme_says(void **state) {
     }
     assert_true(k.invalid_mode && k.native_decode && k.mixed_prefill && k.padded && k.tracked);
     assert_true(k.restarted && k.relation);
+    assert_true(k.chain && k.tree && k.ragged && k.dropped && k.committed_track);
     static const int32_t statuses[] = {
         HB_ERR_INVALID_MODE, HB_ERR_UNSUPPORTED, HB_ERR_NOT_IMPLEMENTED, HB_ERR_NULL,
         HB_ERR_SHAPE,        HB_ERR_RANGE,       HB_ERR_DUPLICATE,       HB_ERR_ALIAS,
