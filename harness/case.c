@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The case as data: normal form, bytes, identity, and the backend configuration it asks for. */
-#include "harness/case.h"
+ * The case as data: normal form, bytes, identity. */
+#include "harness/case_internal.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +10,6 @@
 
 #include "backend/batch.h"
 #include "harness/bytes.h"
-#include "harness/rng.h"
 
 static const uint8_t magic[4] = {'H', 'B', 'C', '2'};
 
@@ -57,20 +55,6 @@ void hb_case_init(struct hb_case *c) {
  * ------------------------------------------------------------------------------------------------
  */
 
-static int32_t clamp(int32_t v, int32_t lo, int32_t hi) {
-    v = v < lo ? lo : v;
-    return v > hi ? hi : v;
-}
-
-/* The largest divisor of n that is at most d. */
-static int32_t divisor_below(int32_t n, int32_t d) {
-    d = d > n ? n : d;
-    while (n % d != 0) {
-        d--;
-    }
-    return d;
-}
-
 static void normalize_config(struct hb_case_config *g) {
     clamp_group(HB_GROUP_CONFIG, HB_STEP_FORWARD, g);
     g->attn_mask &= (1 << g->n_layers) - 1;
@@ -87,60 +71,6 @@ static void normalize_config(struct hb_case_config *g) {
         g->gate_norm = HB_GATE_NORM_NONE;
         g->dt_softplus = 0;
         g->dt_clamp = HB_DT_CLAMP_NONE;
-    }
-}
-
-int hb_step_is_verify(const struct hb_case_step *s) {
-    return (s->kind == HB_STEP_FORWARD || s->kind == HB_STEP_ENTRY) && s->mode == HB_MODE_TARGET_VERIFY;
-}
-
-/* D follows from the rows unless it is given; then no row has more nodes. Uniform rows have D nodes each. */
-static void normalize_verify(struct hb_case_step *s) {
-    int32_t longest = s->draft > 0 ? 1 : 0;
-    for (int32_t r = 0; r < s->n_rows; r++) {
-        const int32_t most = s->draft > 0 ? s->draft : HB_MAX_DRAFT;
-        s->row[r].length = clamp(s->row[r].length, 1, most);
-        s->row[r].track = 0; /* nothing is tracked in a verify */
-        s->row[r].track_slot = 0;
-        s->row[r].track_point = 0;
-        longest = s->row[r].length > longest ? s->row[r].length : longest;
-    }
-    for (int32_t r = 0; r < s->n_rows && !s->ragged; r++) {
-        s->row[r].length = s->draft > 0 ? s->draft : longest;
-    }
-    s->pad_tokens = s->ragged ? clamp(s->pad_tokens, 0, s->pad_rows * hb_case_draft(s)) : 0;
-}
-
-int32_t hb_case_draft(const struct hb_case_step *s) {
-    int32_t longest = s->draft;
-    if (!hb_step_is_verify(s)) {
-        return 0;
-    }
-    for (int32_t r = 0; r < s->n_rows && s->draft == 0; r++) {
-        longest = s->row[r].length > longest ? s->row[r].length : longest;
-    }
-    return longest < 1 ? 1 : longest;
-}
-
-/* Ragged: as even as possible, each within D (speculative.md section 2). */
-int32_t hb_case_padding_nodes(const struct hb_case_step *s, int32_t i) {
-    const int32_t draft = hb_case_draft(s);
-    if (!s->ragged) {
-        return draft;
-    }
-    const int32_t n = s->pad_tokens / s->pad_rows + (i < s->pad_tokens % s->pad_rows);
-    return n < draft ? n : draft;
-}
-
-void hb_case_tree(const struct hb_case *c, const struct hb_case_step *s, int32_t row, int32_t n,
-                  int32_t *parent) {
-    struct hb_rng r = hb_rng_make((uint32_t)c->config.seed + ((uint64_t)(uint32_t)s->tree << 32),
-                                  0x6472616674u + (uint64_t)(uint32_t)row);
-    for (int32_t t = 0; t < n; t++) {
-        /* half of the nodes continue the last one, so that trees are deep as well as wide */
-        const int32_t any = hb_rng_below(&r, t);
-        const int32_t is_next = hb_rng_one_in(&r, 2) || s->tree < HB_TREE_RANDOM;
-        parent[t] = t == 0 ? 0 : is_next ? t - 1 : any;
     }
 }
 
@@ -165,13 +95,7 @@ static void normalize_rows(struct hb_case_step *s) {
             row->track_accept = 0;
         }
     }
-    if (hb_step_is_verify(s)) {
-        normalize_verify(s);
-    } else {
-        s->draft = 0;
-        s->ragged = 0;
-        s->tree = 0;
-    }
+    hb_case_normalize_draft(s);
 }
 
 /* n_takes and n_tracks count the TAKE steps before this one. */
@@ -217,114 +141,6 @@ static void normalize_breaks(struct hb_case *c) {
     }
 }
 
-/* --- limits of work
- * --------------------------------------------------------------------------------------------- */
-
-struct work {
-    int64_t tokens; /* of all forwards and entries, padding included */
-    int64_t ssm,
-        attn; /* elementary updates: tokens x layers x H P N; tokens x layers x context x HQ D */
-    int32_t longest; /* longest row */
-    int32_t context; /* most tokens a request can reach: largest prefix + the longest row of each
-                        step */
-    int32_t batch_rows, batch_tokens; /* most of any forward */
-    int32_t verify_rows;              /* most rows of any verify */
-    int32_t prefixes;                 /* tokens before the first forward, summed */
-    int32_t restarts;
-};
-
-/* Tokens of a forward, padding included. */
-static int32_t step_tokens(const struct hb_case_step *s) {
-    const int is_verify = hb_step_is_verify(s);
-    int32_t tokens = is_verify ? 0 : s->pad_tokens + s->pad_rows;
-    for (int32_t r = 0; r < s->n_rows && s->kind != HB_STEP_COMMIT; r++) {
-        tokens += s->row[r].length;
-    }
-    for (int32_t r = 0; r < s->pad_rows && is_verify; r++) {
-        tokens += hb_case_padding_nodes(s, r);
-    }
-    return tokens;
-}
-
-static void measure(const struct hb_case *c, struct work *w) {
-    memset(w, 0, sizeof *w);
-    int32_t prefix = 0;
-    for (int32_t i = 0; i < c->n_steps; i++) {
-        const struct hb_case_step *s = &c->step[i];
-        prefix = s->prefix > prefix ? s->prefix : prefix;
-        w->prefixes += s->prefix;
-        w->restarts += s->kind == HB_STEP_TAKE && s->from >= 0;
-        int32_t longest = hb_case_draft(s);
-        const int32_t tokens = step_tokens(s);
-        for (int32_t r = 0; r < s->n_rows && s->kind != HB_STEP_COMMIT; r++) {
-            longest = s->row[r].length > longest ? s->row[r].length : longest;
-        }
-        w->tokens += tokens;
-        w->context += longest;
-        w->longest = longest > w->longest ? longest : w->longest;
-        w->batch_tokens = tokens > w->batch_tokens ? tokens : w->batch_tokens;
-        const int32_t rows = s->n_rows + s->pad_rows;
-        w->batch_rows = rows > w->batch_rows ? rows : w->batch_rows;
-        w->verify_rows = hb_step_is_verify(s) && rows > w->verify_rows ? rows : w->verify_rows;
-    }
-    w->context += prefix;
-    const struct hb_case_config *g = &c->config;
-    const int64_t per_layer = w->tokens * g->n_layers;
-    w->ssm = per_layer * g->heads * g->head_dim * g->state_size;
-    w->attn = per_layer * w->context * g->q_heads * g->attn_dim;
-}
-
-static void halve_lengths(struct hb_case *c, int32_t longest) {
-    for (int32_t i = 0; i < c->n_steps; i++) {
-        for (int32_t r = 0; r < c->step[i].n_rows; r++) {
-            int32_t *length = &c->step[i].row[r].length;
-            *length = *length == longest ? (longest + 1) / 2 : *length;
-        }
-        if (hb_step_is_verify(&c->step[i])) {
-            int32_t *draft = &c->step[i].draft;
-            *draft = *draft == longest ? (longest + 1) / 2 : *draft;
-            normalize_verify(&c->step[i]);
-        }
-    }
-}
-
-static void halve_prefixes(struct hb_case *c) {
-    for (int32_t i = 0; i < c->n_steps; i++) {
-        c->step[i].prefix /= 2;
-    }
-}
-
-/* Lowers lengths first (they are what a case is large by), then the sizes, until the case is within
- * the limits: HB_CASE_MAX_TOKENS tokens in all, HB_CASE_MAX_WORK elementary updates of either kind.
- */
-static void limit_work(struct hb_case *c) {
-    enum { SHORT = 16 };
-    struct hb_case_config *g = &c->config;
-    for (;;) {
-        struct work w;
-        measure(c, &w);
-        const int too_many = w.tokens > HB_CASE_MAX_TOKENS;
-        if (!too_many && w.ssm <= HB_CASE_MAX_WORK && w.attn <= HB_CASE_MAX_WORK) {
-            break;
-        }
-        if (w.longest > (too_many ? 1 : SHORT)) {
-            halve_lengths(c, w.longest);
-        } else if (w.ssm > HB_CASE_MAX_WORK) {
-            int32_t *largest = &g->state_size;
-            largest = g->head_dim > *largest ? &g->head_dim : largest;
-            largest = g->heads > *largest ? &g->heads : largest;
-            *largest = (*largest + 1) / 2;
-        } else if (g->attn_dim > 1 || g->q_heads > 1) {
-            int32_t *largest = g->attn_dim >= g->q_heads ? &g->attn_dim : &g->q_heads;
-            *largest = (*largest + 1) / 2;
-        } else {
-            halve_prefixes(c);
-        }
-    }
-    g->groups = divisor_below(g->heads, g->groups);
-    g->kv_heads = divisor_below(g->q_heads, g->kv_heads);
-}
-
 void hb_case_normalize(struct hb_case *c) {
     normalize_config(&c->config);
     c->n_steps = clamp(c->n_steps, 0, HB_MAX_STEPS);
@@ -342,7 +158,7 @@ void hb_case_normalize(struct hb_case *c) {
         n_tracks += s->kind == HB_STEP_TAKE && s->slot_kind == 1;
     }
     normalize_breaks(c);
-    limit_work(c);
+    hb_case_limit_work(c);
 }
 
 /* --- bytes
@@ -457,90 +273,4 @@ void hb_case_id(const struct hb_case *c, char id[HB_CASE_ID_LEN]) {
     uint8_t bytes[HB_CASE_MAX_BYTES];
     const size_t n = hb_case_encode(c, bytes, sizeof bytes);
     (void)snprintf(id, HB_CASE_ID_LEN, "%016llx", (unsigned long long)XXH64(bytes, n, 0));
-}
-
-/* --- the backend's configuration
- * -------------------------------------------------------------------------------- */
-
-int32_t hb_case_req_index(const struct hb_case *c, int32_t request) {
-    int32_t index[HB_MAX_REQS];
-    for (int32_t i = 0; i < HB_MAX_REQS; i++) {
-        index[i] = i + 1; /* 0 stays the request of padding rows */
-    }
-    struct hb_rng r = hb_rng_make((uint32_t)c->config.seed, 0x7265717565737473u);
-    hb_rng_shuffle(&r, index, HB_MAX_REQS);
-    return index[clamp(request, 0, HB_MAX_REQS - 1)];
-}
-
-/* Most slots that TAKE steps hold at one time; FREE gives one back. */
-static int32_t slots_held(const struct hb_case *c) {
-    int32_t held[HB_MAX_STEPS] = {0};
-    int32_t n_takes = 0;
-    int32_t now = 0;
-    int32_t most = 0;
-    for (int32_t i = 0; i < c->n_steps; i++) {
-        const struct hb_case_step *s = &c->step[i];
-        if (s->kind == HB_STEP_TAKE) {
-            held[n_takes++] = 1;
-            now++;
-            most = now > most ? now : most;
-        } else if (s->kind == HB_STEP_FREE && held[s->slot]) {
-            held[s->slot] = 0;
-            now--;
-        }
-    }
-    return most;
-}
-
-void hb_case_backend_config(const struct hb_case *c, struct hb_config *config) {
-    static const float lower[] = {0.0078125f, 0.03125f, 0.0625f, 0.125f};
-    static const float upper[] = {0.1875f, 0.25f, 0.5f, 1.5f};
-    const struct hb_case_config *g = &c->config;
-    struct work w;
-    measure(c, &w);
-    memset(config, 0, sizeof *config);
-    config->struct_size = sizeof *config;
-    config->n_layers = g->n_layers;
-    for (int32_t l = 0; l < g->n_layers; l++) {
-        config->layer_kind[l] = (g->attn_mask >> l) & 1 ? HB_LAYER_ATTENTION : HB_LAYER_MAMBA2;
-    }
-    config->n_heads = g->heads;
-    config->head_dim = g->head_dim;
-    config->state_size = g->state_size;
-    config->n_groups = g->groups;
-    config->conv_width = g->conv_width;
-    config->chunk_size = g->chunk_size;
-    config->page_size = g->page_chunks == 0 ? 1 : g->page_chunks * g->chunk_size;
-    config->act_dtype = g->act_dtype;
-    config->state_dtype = g->state_dtype;
-    config->conv_act = g->conv_act;
-    config->gate_norm = g->gate_norm;
-    const int32_t inner = g->heads * g->head_dim;
-    config->norm_group = g->norm_whole ? inner : inner / g->groups;
-    config->dt_softplus = g->dt_softplus;
-    config->dt_clamp_prefill = g->dt_clamp;
-    config->dt_clamp_decode = g->dt_clamp;
-    struct hb_rng r = hb_rng_make((uint32_t)g->seed, 0x64745f6c696d6974u);
-    const int32_t lo = hb_rng_below(&r, 4);
-    const int32_t hi = hb_rng_below(&r, 4);
-    config->dt_lo = g->dt_clamp == HB_DT_CLAMP_NONE ? 0.0f : lower[lo];
-    config->dt_hi = g->dt_clamp == HB_DT_CLAMP_NONE ? INFINITY : upper[hi];
-    config->norm_eps = g->eps ? 1e-6f : 1e-5f;
-    config->n_q_heads = g->q_heads;
-    config->n_kv_heads = g->kv_heads;
-    config->attn_dim = g->attn_dim;
-    config->n_slots = slots_held(c) + g->spare_slots;
-    config->n_slots = config->n_slots < 1 ? 1 : config->n_slots;
-    config->req_pool_size = HB_MAX_REQS + 1;
-    config->max_context = w.context < 4 ? 4 : (w.context + 3) / 4 * 4;
-    /* every token and prefix token once, a restarted request's tokens once more */
-    config->n_kv = (int32_t)w.tokens + w.prefixes + w.restarts * w.context + 8;
-    config->max_batch = w.batch_rows + 2;
-    config->max_draft = g->max_draft;
-    config->spec_rows = g->max_draft == 0 ? 0 : w.verify_rows < 1 ? 1 : w.verify_rows;
-    config->max_tokens = w.batch_tokens + 4;
-    config->kernel_form = g->kernel_form;
-    config->thread_order = g->thread_order;
-    config->block_order = g->block_order;
-    config->order_seed = (uint32_t)g->order_seed;
 }

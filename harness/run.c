@@ -233,6 +233,15 @@ static int open_regions(struct hb_run *r) {
     return place_regions(r);
 }
 
+/* Noise goes by the name of a region, not by its index: backends with other regions beside see the same. */
+static int32_t noise_stream(const struct hb_region *region) {
+    uint32_t hash = 0;
+    for (const char *p = region->name; *p; p++) {
+        hash = hash * 31u + (uint32_t)(unsigned char)*p;
+    }
+    return (int32_t)(hash >> 1);
+}
+
 /* Non-zero (or NaN) bytes in every state region, so that a state read by mistake shows. */
 static int fill_pool(struct hb_run *r) {
     struct hb_error e = {.struct_size = sizeof e};
@@ -245,7 +254,7 @@ static int fill_pool(struct hb_run *r) {
                 return -1;
             }
             const struct hb_value_key key = {
-                .tensor = HB_TENSOR_NOISE, .stream = i, .layer = region->layer, .position = -1};
+                .tensor = HB_TENSOR_NOISE, .stream = noise_stream(region), .layer = region->layer, .position = -1};
             int is_kv = strncmp(region->name, "kv_", 3) == 0;
             if (r->twist.nan_pool && !is_kv) {
                 for (int64_t k = 0; k < n; k++) {
@@ -334,66 +343,6 @@ static void close_run(struct hb_run *r) {
     hb_slot_model_destroy(&r->slots);
 }
 
-static void capture_slots(struct hb_run *r) {
-    int32_t n_conv = hb_run_dim(&r->config) * (r->config.conv_width - 1);
-    int32_t n_ssm = r->config.n_heads * r->config.head_dim * r->config.state_size;
-    r->capture->n_conv = n_conv;
-    r->capture->n_ssm = n_ssm;
-    for (int32_t k = 0; k < r->n_names; k++) {
-        r->capture->slot[k].stream = -1;
-        const struct hb_content *content = &r->content[r->name[k]];
-        if (r->name[k] <= 0 || !content->known) {
-            continue;
-        }
-        r->capture->slot[k].stream = content->stream;
-        r->capture->slot[k].pos = content->pos;
-        r->capture->slot[k].is_track = r->name_is_track[k];
-        for (int32_t l = 0; l < r->config.n_layers; l++) {
-            int32_t rc = hb_run_region(r, "conv", l);
-            int32_t rs = hb_run_region(r, "temporal", l);
-            if (rc < 0 || rs < 0 || !content->ref[l]) {
-                continue;
-            }
-            float *conv = malloc((size_t)n_conv * sizeof *conv);
-            float *ssm = malloc((size_t)n_ssm * sizeof *ssm);
-            double *bound = malloc((size_t)n_ssm * sizeof *bound);
-            r->capture->slot[k].conv[l] = conv;
-            r->capture->slot[k].ssm[l] = ssm;
-            r->capture->slot[k].bound[l] = bound;
-            if (!conv || !ssm || !bound) {
-                r->no_memory = 1;
-                return;
-            }
-            int32_t cb = hb_dtype_bytes(r->region[rc].dtype);
-            int32_t sb = hb_dtype_bytes(r->region[rs].dtype);
-            size_t slot = (size_t)r->name[k];
-            hb_unpack(r->region[rc].dtype, r->mirror[rc] + slot * (size_t)n_conv * (size_t)cb,
-                      n_conv, conv);
-            hb_unpack(r->region[rs].dtype, r->mirror[rs] + slot * (size_t)n_ssm * (size_t)sb, n_ssm,
-                      ssm);
-            const struct hb_profile *p =
-                &r->caps.profile[r->config.kernel_form][HB_PATH_PREFILL][r->config.act_dtype];
-            hb_ref_state_bounds(&r->config, p, content->ref[l], 0, bound);
-        }
-    }
-}
-
-void hb_capture_free(struct hb_capture *capture) {
-    for (size_t i = 0; i < capture->n; i++) {
-        free(capture->item[i].got);
-        free(capture->item[i].bound);
-    }
-    free(capture->item);
-    for (int32_t k = 0; k < HB_MAX_NAMES; k++) {
-        for (int32_t l = 0; l < HB_MAX_LAYERS; l++) {
-            free(capture->slot[k].conv[l]);
-            free(capture->slot[k].ssm[l]);
-            free(capture->slot[k].bound[l]);
-        }
-    }
-    memset(capture, 0, sizeof *capture);
-}
-
 static void run_step(struct hb_run *r, const struct hb_case_step *step) {
     switch (step->kind) {
     case HB_STEP_TAKE:
@@ -450,7 +399,7 @@ int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
             run_step(r, &c->step[i]);
         }
         if (capture && !hb_run_done(r)) {
-            capture_slots(r);
+            hb_run_capture_slots(r);
         }
     }
     write_dump(r);

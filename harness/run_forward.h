@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Inside of one forward of the executor: what the accepted batch asks for, the buffers of a layer call, and the rooms that
- * work on them. Files: run_plan.c (planning), run_buffers.c (buffers), run_outputs.c (outputs), run_states.c (states),
- * run_verify.c (draft verification), run_commit.c (commit), run_forward.c (calls). */
+ * work on them. Files: run_plan.c (planning), run_buffers.c (buffers), run_outputs.c (outputs), run_capture.c (what
+ * relations need), run_states.c (states), run_verify.c (draft verification), run_commit.c (commit), run_forward.c (calls). */
 #ifndef HB_HARNESS_RUN_FORWARD_H
 #define HB_HARNESS_RUN_FORWARD_H
 
@@ -86,6 +86,10 @@ struct hb_where {
 };
 void hb_run_report(struct hb_run *r, const struct hb_forward *f, const struct hb_live_row *row,
                    const struct hb_where *w, const char *what, int32_t kind, const char *check);
+
+/* run_capture.c */
+void hb_run_capture_output(struct hb_run *r, const struct hb_live_row *row, int32_t layer, int32_t token,
+                           int32_t n, const float *got, const double *bound);
 
 /* run_states.c */
 struct hb_entry hb_run_slot_entry(const struct hb_run *r, int32_t region, int32_t slot);

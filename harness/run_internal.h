@@ -154,6 +154,10 @@ void hb_run_forward(struct hb_run *r, const struct hb_case_step *step);
 void hb_run_commit(struct hb_run *r, const struct hb_case_step *step);
 void hb_run_verified_free(struct hb_verified *verified);
 
+/* run_capture.c */
+void hb_run_capture_slots(struct hb_run *r);
+void hb_capture_free(struct hb_capture *capture);
+
 /* run_compare.c */
 /* Reads all regions into actual. */
 int hb_run_read_regions(struct hb_run *r);
@@ -179,6 +183,5 @@ void hb_run_relation(const struct hb_adapter *backend, const struct hb_case *c,
 int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
                 const struct hb_run_options *o, const struct hb_twist *twist,
                 struct hb_capture *capture, struct hb_verdict *v, struct hb_run_stats *stats);
-void hb_capture_free(struct hb_capture *capture);
 
 #endif

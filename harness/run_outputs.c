@@ -2,7 +2,6 @@
  * Outputs of a layer call against the float64 oracle, element by element. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "harness/run_forward.h"
@@ -79,58 +78,6 @@ void hb_run_report(struct hb_run *r, const struct hb_forward *f, const struct hb
                    at->source, (unsigned long long)at->ulp);
 }
 
-/* Place of the next item. A later verify of the same nodes takes the place of the earlier one: it is what a commit uses. */
-static struct hb_captured *capture_item(struct hb_run *r, const struct hb_captured *key) {
-    struct hb_capture *cap = r->capture;
-    for (size_t i = 0; i < cap->n && key->is_verify; i++) {
-        struct hb_captured *item = &cap->item[i];
-        if (item->is_verify == key->is_verify && item->request == key->request && item->stream == key->stream &&
-            item->layer == key->layer && item->pos == key->pos && item->branch == key->branch) {
-            free(item->got);
-            free(item->bound);
-            item->got = NULL;
-            item->bound = NULL;
-            return item;
-        }
-    }
-    if (cap->n == cap->cap) {
-        size_t next = cap->cap ? 2 * cap->cap : 64;
-        struct hb_captured *items = realloc(cap->item, next * sizeof *items);
-        if (!items) {
-            return NULL;
-        }
-        cap->item = items;
-        cap->cap = next;
-    }
-    return &cap->item[cap->n++];
-}
-
-static void capture_output(struct hb_run *r, const struct hb_live_row *row, int32_t layer,
-                           int32_t token, int32_t n, const float *got, const double *bound) {
-    const struct hb_captured key = {.request = row->request,
-                                    .stream = row->stream,
-                                    .layer = layer,
-                                    .n = n,
-                                    .is_verify = row->is_verify,
-                                    .pos = hb_run_position(row, token),
-                                    .branch = hb_run_branch(row, token)};
-    struct hb_captured *item = capture_item(r, &key);
-    if (!item) {
-        r->no_memory = 1;
-        return;
-    }
-    *item = key;
-    item->got = malloc((size_t)n * sizeof *item->got);
-    item->bound = malloc((size_t)n * sizeof *item->bound);
-    if (!item->got || !item->bound) {
-        item->n = 0; /* both are freed with the capture */
-        r->no_memory = 1;
-        return;
-    }
-    memcpy(item->got, got, (size_t)n * sizeof *got);
-    memcpy(item->bound, bound, (size_t)n * sizeof *bound);
-}
-
 void hb_run_check_row(struct hb_run *r, struct hb_forward *f, int32_t layer,
                       const struct hb_live_row *row, struct hb_layer_buffers *lb, const double *out,
                       const double *bound, const double *mag) {
@@ -162,7 +109,7 @@ void hb_run_check_row(struct hb_run *r, struct hb_forward *f, int32_t layer,
     for (int32_t t = 0; t < row->length && (r->capture || r->o->observer); t++) {
         int64_t at = (int64_t)t * width;
         if (r->capture) {
-            capture_output(r, row, layer, t, width, got + at, bound + at);
+            hb_run_capture_output(r, row, layer, t, width, got + at, bound + at);
         }
         if (r->o->observer) {
             r->o->observer->see(r->o->observer->ctx, 0, row->request, layer,

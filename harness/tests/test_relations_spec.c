@@ -10,64 +10,25 @@
 #include <stdio.h>
 
 #include "harness/tests/relation_rig.h"
+#include "harness/tests/spec_cases.h"
 
 /* --- cases ------------------------------------------------------------------------------------ */
-
-/* Requests 1 and 2, of 5 and 3 tokens, with nodes each. */
-static struct hb_case_step *verify(struct hb_case *c, int32_t tree, int32_t nodes, int32_t nodes2) {
-    c->config.max_draft = 5;
-    hand_take(c, 2, 3);
-    struct hb_case_step *s = hand_forward(c, HB_MODE_TARGET_VERIFY);
-    s->tree = tree;
-    s->ragged = nodes != nodes2;
-    hand_row(s, 1, nodes);
-    hand_row(s, 2, nodes2);
-    return s;
-}
-
-static struct hb_case_step *commit(struct hb_case *c, int32_t accept, int32_t accept2) {
-    struct hb_case_step *s = hand_step(c, HB_STEP_COMMIT);
-    s->n_rows = 2;
-    s->row[0].accept = accept;
-    s->row[1].accept = accept2;
-    return s;
-}
-
-static void chain(struct hb_case *c) {
-    (void)verify(c, HB_TREE_CHAIN, 3, 3);
-    (void)commit(c, 1, 2);
-}
 
 static void linked_chain(struct hb_case *c) {
     chain(c);
     c->step[c->n_steps - 2].tree = HB_TREE_LINKED_CHAIN;
 }
 
-/* The first shape in which a node of row 0 hangs on the root, beside node 1, and a later node on it. */
-static void tree(struct hb_case *c) {
-    int32_t parent[HB_MAX_DRAFT] = {0};
-    struct hb_case_step *s = verify(c, HB_TREE_RANDOM, 5, 5);
-    while (s->tree < HB_TREE_MAX && !(parent[2] == 0 && parent[4] == 2)) {
-        s->tree++;
-        hb_case_tree(c, s, 0, 5, parent);
-    }
-    assert_true(s->tree < HB_TREE_MAX);
-    (void)commit(c, 4, 3);
-}
-
 static void ragged(struct hb_case *c) {
+    hand_take(c, 2, 3);
     (void)verify(c, HB_TREE_CHAIN, 3, 1);
     (void)commit(c, 1, 0);
 }
 
 static void ragged_tree(struct hb_case *c) {
+    hand_take(c, 2, 3);
     (void)verify(c, HB_TREE_RANDOM + 2, 4, 2);
     (void)commit(c, 1, 0);
-}
-
-static void committed_in_part(struct hb_case *c) {
-    chain(c);
-    c->step[c->n_steps - 1].row[0].accept = -1;
 }
 
 static void tracked(struct hb_case *c) {
@@ -92,16 +53,16 @@ static const struct control controls[] = {
     {50, 1, chain, NUMERIC_OFF, "verify.repeat", "output", "relation 50: output of layer 0 position 5 element 0", ""},
     {50, 1, decoded_after, NUMERIC_OFF, "verify.repeat", "output", "relation 50: output of layer 0 position 5 element 0", ""},
     {51, 0, chain, NUMERIC_OFF, "verify.decode", "output", "relation 51: output of layer 0 position 5 element 0", ""},
-    {51, 0, tree, NUMERIC_OFF, "verify.decode", "output", "relation 51: output of layer 0 position 5 element 0", ""},
+    {51, 0, forked_tree, NUMERIC_OFF, "verify.decode", "output", "relation 51: output of layer 0 position 5 element 0", ""},
     {51, 0, tracked, NUMERIC_OFF, "verify.decode", "output", "relation 51: output of layer 0 position 5 element 0", ""},
     {52, 0, chain, 0, HB_VERDICT_STATE, "verify.intermediate", "TARGET_VERIFY intermediate_conv", "intermediate_conv of layer 0 changed at slot 0", "step 5"},
     {52, 1, chain, 0, HB_VERDICT_STATE, "verify.intermediate", "TARGET_VERIFY mamba2.node", "step 5 layer 0 row 0 token 1 head 0 element 0", ""},
-    {52, 1, tree, 0, HB_VERDICT_STATE, "verify.intermediate", "TARGET_VERIFY mamba2.node", "step 5 layer 0 row 0 token 1 head 0 element 0", ""},
-    {53, 0, tree, 0, HB_VERDICT_NUMERIC, "numeric.mamba2", "TARGET_VERIFY mamba2.y", "step 5 layer 0 row 0", ""},
+    {52, 1, forked_tree, 0, HB_VERDICT_STATE, "verify.intermediate", "TARGET_VERIFY mamba2.node", "step 5 layer 0 row 0 token 1 head 0 element 0", ""},
+    {53, 0, forked_tree, 0, HB_VERDICT_NUMERIC, "numeric.mamba2", "TARGET_VERIFY mamba2.y", "step 5 layer 0 row 0", ""},
     {54, 0, chain, NUMERIC_OFF, "verify.linked_chain", "output", "relation 54: output of layer 0 position 5 element 0", ""},
     {54, 0, linked_chain, NUMERIC_OFF, "verify.linked_chain", "output", "relation 54: output of layer 0 position 5 element 0", ""},
     {55, 0, chain, RELATION_OFF, "verify.rejected", "conv state", "relation 55: conv state of layer 0 position 7 element 0", "allowed 0"},
-    {55, 0, tree, RELATION_OFF, "verify.rejected", "conv state", "relation 55: conv state of layer 0", "allowed 0"},
+    {55, 0, forked_tree, RELATION_OFF, "verify.rejected", "conv state", "relation 55: conv state of layer 0", "allowed 0"},
     {56, 0, chain, RELATION_OFF, "commit.repeat", "conv state", "relation 56: conv state of layer 0 position 7 element 0", "allowed 0"},
     {56, 1, committed_in_part, 0, HB_VERDICT_STATE, "state.neighbour", "commit conv", "conv of layer 0 changed at slot 2 element 0", "step 6"},
     {57, 0, tracked, 0, HB_VERDICT_STATE, "state.track", "commit track conv", "conv of layer 0 changed at slot 3 element 0", "step 6"},

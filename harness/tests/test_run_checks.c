@@ -12,6 +12,7 @@
 #include "backend/defects.h"
 #include "harness/tests/mischief.h"
 #include "harness/tests/run_cases.h"
+#include "harness/tests/spec_cases.h"
 
 /* --- checks ----------------------------------------------------------------------------------- */
 
@@ -125,6 +126,10 @@ static const struct planted planted[] = {
     {HB_DEFECT_UNINIT_SHARED, HB_OFF_NUMERIC, fast_form, "numeric.mamba2"},
     {HB_DEFECT_NEIGHBOUR_SLOT, HB_OFF_STATE, one_decode, "state.neighbour"},
     {HB_DEFECT_IMPURE_ERROR, HB_OFF_PURITY, refused, "error.purity"},
+    {HB_DEFECT_VERIFY_SHAPE, HB_OFF_STATE, chain, "state.commit"},
+    {HB_DEFECT_VERIFY_SIBLING, HB_OFF_NUMERIC | HB_OFF_STATE, forked_tree, "numeric.mamba2"},
+    {HB_DEFECT_SCATTER_WRAP, HB_OFF_STATE, committed_in_part, "state.neighbour"},
+    {HB_DEFECT_VERIFY_CONV_STORED, HB_OFF_STATE, chain, "verify.pool"},
 };
 /* clang-format on */
 

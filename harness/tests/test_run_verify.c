@@ -12,39 +12,9 @@
 
 #include "harness/tests/mischief.h"
 #include "harness/tests/run_cases.h"
+#include "harness/tests/spec_cases.h"
 
 /* --- cases ------------------------------------------------------------------------------------ */
-
-/* Requests 1 and 2, of 5 and 3 tokens, slots 2 and 5. */
-static struct hb_case_step *verify(struct hb_case *c, int32_t tree, int32_t nodes, int32_t nodes2) {
-    struct hb_case_step *s = hand_forward(c, HB_MODE_TARGET_VERIFY);
-    c->config.max_draft = 5;
-    s->tree = tree;
-    s->ragged = nodes != nodes2;
-    hand_row(s, 1, nodes);
-    hand_row(s, 2, nodes2);
-    return s;
-}
-
-static struct hb_case_step *commit(struct hb_case *c, int32_t accept, int32_t accept2) {
-    struct hb_case_step *s = hand_step(c, HB_STEP_COMMIT);
-    s->n_rows = 2;
-    s->row[0].accept = accept;
-    s->row[1].accept = accept2;
-    return s;
-}
-
-static void decode_both(struct hb_case *c) {
-    struct hb_case_step *s = hand_forward(c, HB_MODE_DECODE);
-    hand_row(s, 2, 1);
-    hand_row(s, 1, 1);
-}
-
-static void chain(struct hb_case *c) {
-    hand_take(c, 2, 3);
-    (void)verify(c, HB_TREE_CHAIN, 3, 3);
-    (void)commit(c, 1, 2);
-}
 
 static void chain_and_decode(struct hb_case *c) {
     chain(c);

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Between the files of the case: the parts of its normal form. */
+#ifndef HB_HARNESS_CASE_INTERNAL_H
+#define HB_HARNESS_CASE_INTERNAL_H
+
+#include "harness/case.h"
+
+static inline int32_t clamp(int32_t v, int32_t lo, int32_t hi) {
+    v = v < lo ? lo : v;
+    return v > hi ? hi : v;
+}
+
+/* The largest divisor of n that is at most d. */
+static inline int32_t divisor_below(int32_t n, int32_t d) {
+    d = d > n ? n : d;
+    while (n % d != 0) {
+        d--;
+    }
+    return d;
+}
+
+/* case_verify.c: rows of a verify in normal form; of other steps nothing of a draft is kept. */
+void hb_case_normalize_draft(struct hb_case_step *s);
+/* case_limits.c: lowers lengths, then sizes, until the case is within HB_CASE_MAX_TOKENS and HB_CASE_MAX_WORK. */
+void hb_case_limit_work(struct hb_case *c);
+
+#endif
