@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "backend/batch.h"
 #include "harness/gen_history.h"
 
 enum { MAX_RECIPES = 256 };
@@ -145,6 +146,47 @@ static void add_step(struct hb_case *c, struct hb_rng *r) {
     (void)insert_step(c, at, &s);
 }
 
+/* A verify of all live requests, and the commit of what it drafts. */
+static void add_round(struct hb_case *c, struct hb_rng *r) {
+    struct hb_case_step s;
+    struct hb_history h;
+    const int32_t at = hb_rng_below(r, c->n_steps + 1);
+    hb_history_replay(&h, c, at);
+    hb_gen_step_init(&s, HB_STEP_FORWARD);
+    s.mode = HB_MODE_TARGET_VERIFY;
+    s.ragged = hb_rng_below(r, 2);
+    s.tree = hb_rng_below(r, HB_TREE_RANDOM + 8);
+    for (int32_t q = 0; q < HB_MAX_REQS; q++) {
+        if (hb_history_position(&h, q) > 0 && hb_rng_below(r, 4) > 0) {
+            s.row[s.n_rows].request = q;
+            s.row[s.n_rows++].length = 1 + hb_rng_below(r, HB_MAX_DRAFT);
+        }
+    }
+    c->config.max_draft = c->config.max_draft > 0 ? c->config.max_draft : HB_MAX_DRAFT;
+    if (!insert_step(c, at, &s)) {
+        return;
+    }
+    const int32_t n = s.n_rows;
+    hb_gen_step_init(&s, HB_STEP_COMMIT);
+    s.n_rows = n;
+    for (int32_t i = 0; i < n; i++) {
+        s.row[i].accept = hb_rng_below(r, HB_MAX_DRAFT) - 1;
+        s.row[i].track = hb_rng_one_in(r, 4);
+    }
+    (void)insert_step(c, at + 1, &s);
+}
+
+static void change_commit(struct hb_case *c, struct hb_rng *r) {
+    const int32_t start = hb_rng_below(r, c->n_steps);
+    for (int32_t i = 0; i < c->n_steps; i++) {
+        struct hb_case_step *s = &c->step[(start + i) % c->n_steps];
+        if (s->kind == HB_STEP_COMMIT && s->n_rows > 0) {
+            s->row[hb_rng_below(r, s->n_rows)].accept = hb_rng_below(r, 4) - 1;
+            return;
+        }
+    }
+}
+
 static void remove_step(struct hb_case *c, struct hb_rng *r) {
     if (c->n_steps == 0) {
         return;
@@ -255,7 +297,7 @@ static void (*const changes[])(struct hb_case *, struct hb_rng *) = {
     change_row,    change_row,    change_length, change_length, change_mode,    change_seed,
     change_break,  add_step,      add_step,      remove_step,   duplicate_step, swap_steps,
     add_row,       remove_row,    duplicate_row, swap_rows,     add_break,      add_recipe,
-    remove_break,  remove_break};
+    remove_break,  remove_break,  add_round,     change_commit};
 
 void hb_mutate_case(struct hb_case *c, uint64_t seed) {
     enum { TRIES = 8 };
