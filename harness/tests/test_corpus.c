@@ -158,7 +158,6 @@ static void each_defect_is_found_by_its_regression_case(void **state) {
 
 struct covered {
     int mode[16], values[HB_N_VALUE_CLASSES], unread[HB_N_UNREAD], kind[HB_N_STEP_KINDS];
-    int status[32];
     int invalid_mode, native_decode, mixed_prefill, padded, tracked, restarted, relation;
 };
 

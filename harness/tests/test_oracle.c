@@ -134,7 +134,7 @@ static void make_core(struct model *m) {
 static double step_of(const struct model *m, int32_t t, int32_t head) {
     const double bias = m->params.dt_bias ? (double)m->params.dt_bias[head] : 0.0;
     const double a = (double)m->dt[t * m->config.n_heads + head] + bias;
-    return m->config.dt_softplus ? log(1.0 + exp(a)) : a;
+    return m->config.dt_softplus ? log1p(exp(a)) : a;
 }
 
 /* C(t) . s for row i of the state array s. */
