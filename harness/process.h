@@ -30,6 +30,7 @@ struct hb_process_start {
     const char *const *argv; /* ends with a null */
     int page_fd, list_fd;    /* list_fd -1: none */
     int32_t worker;
+    int32_t is_engine; /* runs very many cases: reports keep two frames of an allocation */
 };
 
 /* Starts a child that dies with this process and ignores SIGINT (the supervisor decides). HB_ERR_IO

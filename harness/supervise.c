@@ -153,6 +153,7 @@ static int32_t start_worker(struct hb_campaign *k, int32_t i, struct hb_error *e
     if (k->s->engine) {
         hb_campaign_engine_args(k, i, &args);
         start.program = k->s->engine;
+        start.is_engine = 1;
         start.argv = args.argv;
     }
     return hb_process_start(&w->process, &start, err);
