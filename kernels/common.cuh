@@ -42,6 +42,24 @@ HB_INLINE float hb_dot(const void *a, int64_t a_index, const void *b, int64_t b_
     return sum;
 }
 
+/* sum + sum_i w[i w_stride] b[b_index + i b_stride], i ascending: an array in shared memory against one of
+ * type dtype. */
+HB_INLINE float hb_dot_from(float sum, const float *w, int32_t w_stride, const void *b,
+                            int64_t b_index, int64_t b_stride, int32_t n, int32_t dtype) {
+    if (dtype == HB_BF16) {
+        const uint16_t *y = (const uint16_t *)b + b_index;
+        for (int32_t i = 0; i < n; i++, w += w_stride, y += b_stride) {
+            sum += *w * hb_bf16_to_float(*y);
+        }
+    } else {
+        const float *y = (const float *)b + b_index;
+        for (int32_t i = 0; i < n; i++, w += w_stride, y += b_stride) {
+            sum += *w * *y;
+        }
+    }
+    return sum;
+}
+
 /* Bit copy of one element: a NaN keeps its payload. */
 HB_INLINE void hb_copy(void *to, int64_t to_index, const void *from, int64_t from_index,
                        int32_t dtype) {

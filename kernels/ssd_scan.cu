@@ -137,36 +137,40 @@ HB_INLINE void write_outputs(const struct hb_k_ssm &args, const struct scan &s, 
     for (int32_t k = HB_THREAD; k < n_i * s.n_p; k += HB_THREADS) {
         const int32_t i = i0 + k / s.n_p;
         const int32_t p = k % s.n_p;
+        const float *weight = s.weight + (int64_t)(i - i0) * args.chunk_size;
+        const float *x = s.x + p;
         float inside = 0.0f;
-        for (int32_t j = 0; j <= i; j++) {
-            inside += s.weight[(i - i0) * args.chunk_size + j] * s.x[j * TILE_P + p];
+        for (int32_t j = 0; j <= i; j++, x += TILE_P) {
+            inside += weight[j] * *x;
         }
-        const int64_t c_index = s.c + i * s.stride;
-        float before = 0.0f;
-        for (int32_t n = 0; n < args.state_size; n++) {
-            before += hb_load(args.xbc, c_index + n, args.act_dtype) * s.h[p * args.state_size + n];
-        }
+        const float before = hb_dot_from(0.0f, s.h + (int64_t)p * args.state_size, 1, args.xbc,
+                                         s.c + i * s.stride, 1, args.state_size, args.act_dtype);
         const float y = inside + hb_exp(s.sum[i + 1]) * before;
         hb_store(args.y, hb_y_index(args, s.first + i, s.head, s.p0 + p), args.act_dtype,
                  hb_add_skip(args, s.head, y, s.x[i * TILE_P + p]));
     }
 }
 
-/* h := exp(s_last) h + sum_j to_end[j] x_j B_j. One thread owns an element, tokens ascending. */
+/* x_j := to_end[j] x_j, the weight of B_j in the state after the chunk. */
+HB_INLINE void scale_inputs(const struct scan &s) {
+    for (int32_t k = HB_THREAD; k < s.len * s.n_p; k += HB_THREADS) {
+        const int32_t j = k / s.n_p;
+        s.x[j * TILE_P + k % s.n_p] *= s.to_end[j];
+    }
+}
+
+/* h := exp(s_last) h + sum_j (to_end[j] x_j) B_j. One thread owns an element, tokens ascending. */
 HB_INLINE void advance_state(const struct hb_k_ssm &args, const struct scan &s) {
     int32_t n_tokens = s.len;
     if (HB_DEFECT(args.defect, CHUNK_OFF_BY_ONE) && s.len == args.chunk_size) {
         n_tokens = s.len - 1; /* the last token of a full chunk is lost */
     }
+    const float decay = hb_exp(s.sum[s.len]);
     for (int32_t k = HB_THREAD; k < s.n_p * args.state_size; k += HB_THREADS) {
         const int32_t p = k / args.state_size;
         const int32_t n = k % args.state_size;
-        float sum = hb_exp(s.sum[s.len]) * s.h[k];
-        for (int32_t j = 0; j < n_tokens; j++) {
-            const float b = hb_load(args.xbc, s.b + j * s.stride + n, args.act_dtype);
-            sum += s.to_end[j] * s.x[j * TILE_P + p] * b;
-        }
-        s.h[k] = sum;
+        s.h[k] = hb_dot_from(decay * s.h[k], s.x + p, TILE_P, args.xbc, s.b + n, s.stride,
+                             n_tokens, args.act_dtype);
     }
 }
 
@@ -196,6 +200,8 @@ HB_INLINE void scan_chunk(const struct hb_k_ssm &args, const struct scan &s) {
         HB_SYNCTHREADS(); /* the next tile replaces the weights, or the state advances under the
                              readers */
     }
+    scale_inputs(s);
+    HB_SYNCTHREADS();
     advance_state(args, s);
 }
 
