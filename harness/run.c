@@ -17,11 +17,10 @@ int32_t hb_run_dim(const struct hb_config *config) {
 }
 
 uint64_t hb_run_now(const struct hb_run *r) {
-    if (!r->o->timed) {
+    struct timespec t;
+    if (!r->o->timed || clock_gettime(CLOCK_MONOTONIC, &t) != 0) {
         return 0;
     }
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
