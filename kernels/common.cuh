@@ -42,19 +42,19 @@ HB_INLINE float hb_dot(const void *a, int64_t a_index, const void *b, int64_t b_
     return sum;
 }
 
-/* sum + sum_i w[i w_stride] b[b_index + i b_stride], i ascending: an array in shared memory against one of
- * type dtype. */
-HB_INLINE float hb_dot_from(float sum, const float *w, int32_t w_stride, const void *b,
-                            int64_t b_index, int64_t b_stride, int32_t n, int32_t dtype) {
+/* sum + sum_i x[i x_stride] b[b_index + i b_stride], i ascending: four columns in shared memory, each against
+ * one column of type dtype. */
+HB_INLINE hb_vec4 hb_dot4_from(hb_vec4 sum, const hb_vec4 *x, int32_t x_stride, const void *b,
+                               int64_t b_index, int64_t b_stride, int32_t n, int32_t dtype) {
     if (dtype == HB_BF16) {
         const uint16_t *y = (const uint16_t *)b + b_index;
-        for (int32_t i = 0; i < n; i++, w += w_stride, y += b_stride) {
-            sum += *w * hb_bf16_to_float(*y);
+        for (int32_t i = 0; i < n; i++, x += x_stride, y += b_stride) {
+            sum = hb_add_scaled4(sum, hb_bf16_to_float(*y), *x);
         }
     } else {
         const float *y = (const float *)b + b_index;
-        for (int32_t i = 0; i < n; i++, w += w_stride, y += b_stride) {
-            sum += *w * *y;
+        for (int32_t i = 0; i < n; i++, x += x_stride, y += b_stride) {
+            sum = hb_add_scaled4(sum, *y, *x);
         }
     }
     return sum;

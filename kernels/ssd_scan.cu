@@ -8,6 +8,7 @@
 
 enum { MAX_STATE = 256 };               /* v0 keeps one (head, p) state in a local array */
 enum { TILE_P = 8, TILE_QUERIES = 16 }; /* of the chunked form */
+enum { QUADS = TILE_P / 4 };            /* a thread works on four values of p */
 enum { SCAN_THREADS = HB_SIZE(64, 8) };
 
 /* pool[slot][head][p] := h, each element rounded once from fp32. */
@@ -72,14 +73,19 @@ struct scan {
     float *to_end; /* [C] weight of token j in the state after the chunk */
     float *x;      /* [C, TILE_P] */
     float *weight; /* [TILE_QUERIES, C] of token j in y of token i */
-    float *h;      /* [n_p, N] state before the chunk */
+    float *h;      /* [N, TILE_P] state before the chunk; as in x, entries from n_p on are unused */
 };
+
+HB_INLINE int32_t n_quads(const struct scan &s) {
+    return (s.n_p + 3) / 4;
+}
 
 HB_INLINE void load_start(const struct hb_k_ssm &args, const struct scan &s) {
     const int64_t state = hb_state_index(args, args.rows.slots[s.row], s.head, s.p0);
     const int32_t has_init = hb_row_has_init(args.rows, s.row);
     for (int32_t i = HB_THREAD; i < s.n_p * args.state_size; i += HB_THREADS) {
-        s.h[i] = has_init ? hb_load(args.pool, state + i, args.state_dtype) : 0.0f;
+        const int32_t at = i % args.state_size * TILE_P + i / args.state_size;
+        s.h[at] = has_init ? hb_load(args.pool, state + i, args.state_dtype) : 0.0f;
     }
 }
 
@@ -134,20 +140,24 @@ HB_INLINE void weigh_pairs(const struct hb_k_ssm &args, const struct scan &s, in
 /* y_i = sum_{j <= i} weight[i][j] x_j + exp(s_i) C_i . h + D x_i, the terms in that order. */
 HB_INLINE void write_outputs(const struct hb_k_ssm &args, const struct scan &s, int32_t i0,
                              int32_t n_i) {
-    for (int32_t k = HB_THREAD; k < n_i * s.n_p; k += HB_THREADS) {
-        const int32_t i = i0 + k / s.n_p;
-        const int32_t p = k % s.n_p;
-        const float *weight = s.weight + (int64_t)(i - i0) * args.chunk_size;
-        const float *x = s.x + p;
-        float inside = 0.0f;
-        for (int32_t j = 0; j <= i; j++, x += TILE_P) {
-            inside += weight[j] * *x;
+    for (int32_t k = HB_THREAD; k < n_i * n_quads(s); k += HB_THREADS) {
+        const int32_t i = i0 + k / n_quads(s);
+        const int32_t quad = k % n_quads(s);
+        const float *weight = s.weight + (i - i0) * args.chunk_size;
+        const hb_vec4 *x = (const hb_vec4 *)s.x + quad;
+        hb_vec4 inside = hb_zero4();
+        for (int32_t j = 0; j <= i; j++, x += QUADS) {
+            inside = hb_add_scaled4(inside, weight[j], *x);
         }
-        const float before = hb_dot_from(0.0f, s.h + (int64_t)p * args.state_size, 1, args.xbc,
-                                         s.c + i * s.stride, 1, args.state_size, args.act_dtype);
-        const float y = inside + hb_exp(s.sum[i + 1]) * before;
-        hb_store(args.y, hb_y_index(args, s.first + i, s.head, s.p0 + p), args.act_dtype,
-                 hb_add_skip(args, s.head, y, s.x[i * TILE_P + p]));
+        const hb_vec4 *h = (const hb_vec4 *)s.h + quad;
+        const hb_vec4 before = hb_dot4_from(hb_zero4(), h, QUADS, args.xbc, s.c + i * s.stride, 1,
+                                            args.state_size, args.act_dtype);
+        const float decay = hb_exp(s.sum[i + 1]);
+        for (int32_t p = 4 * quad; p < 4 * quad + 4 && p < s.n_p; p++) {
+            const float y = hb_lane4(inside, p % 4) + decay * hb_lane4(before, p % 4);
+            hb_store(args.y, hb_y_index(args, s.first + i, s.head, s.p0 + p), args.act_dtype,
+                     hb_add_skip(args, s.head, y, s.x[i * TILE_P + p]));
+        }
     }
 }
 
@@ -159,26 +169,33 @@ HB_INLINE void scale_inputs(const struct scan &s) {
     }
 }
 
-/* h := exp(s_last) h + sum_j (to_end[j] x_j) B_j. One thread owns an element, tokens ascending. */
+/* h := exp(s_last) h + sum_j (to_end[j] x_j) B_j. One thread owns four values of p of one n, tokens
+ * ascending. */
 HB_INLINE void advance_state(const struct hb_k_ssm &args, const struct scan &s) {
     int32_t n_tokens = s.len;
     if (HB_DEFECT(args.defect, CHUNK_OFF_BY_ONE) && s.len == args.chunk_size) {
         n_tokens = s.len - 1; /* the last token of a full chunk is lost */
     }
     const float decay = hb_exp(s.sum[s.len]);
-    for (int32_t k = HB_THREAD; k < s.n_p * args.state_size; k += HB_THREADS) {
-        const int32_t p = k / args.state_size;
-        const int32_t n = k % args.state_size;
-        s.h[k] = hb_dot_from(decay * s.h[k], s.x + p, TILE_P, args.xbc, s.b + n, s.stride,
-                             n_tokens, args.act_dtype);
+    for (int32_t k = HB_THREAD; k < n_quads(s) * args.state_size; k += HB_THREADS) {
+        const int32_t n = k / n_quads(s);
+        const int32_t quad = k % n_quads(s);
+        hb_vec4 *h = (hb_vec4 *)s.h + n * QUADS + quad;
+        *h = hb_dot4_from(hb_scale4(decay, *h), (const hb_vec4 *)s.x + quad, QUADS, args.xbc,
+                          s.b + n, s.stride, n_tokens, args.act_dtype);
     }
 }
 
 /* Each thread stores the elements that it owns in advance_state: no barrier lies between. */
 HB_INLINE void store_tile(const struct hb_k_ssm &args, const struct scan &s, int32_t slot) {
     const int64_t state = hb_state_index(args, slot, s.head, s.p0);
-    for (int32_t i = HB_THREAD; i < s.n_p * args.state_size; i += HB_THREADS) {
-        hb_store(args.pool, state + i, args.state_dtype, s.h[i]);
+    for (int32_t k = HB_THREAD; k < n_quads(s) * args.state_size; k += HB_THREADS) {
+        const int32_t n = k / n_quads(s);
+        const int32_t first = 4 * (k % n_quads(s));
+        for (int32_t p = first; p < first + 4 && p < s.n_p; p++) {
+            hb_store(args.pool, state + (int64_t)p * args.state_size + n, args.state_dtype,
+                     s.h[n * TILE_P + p]);
+        }
     }
 }
 
@@ -224,7 +241,7 @@ HB_KERNEL(ssd_prefill_chunk_kernel, struct hb_k_ssm, args) {
     HB_SHARED(float, to_end, args.chunk_size);
     HB_SHARED(float, x, args.chunk_size *TILE_P);
     HB_SHARED(float, weight, n_queries *args.chunk_size);
-    HB_SHARED(float, h, s.n_p *args.state_size);
+    HB_SHARED(float, h, args.state_size *TILE_P);
     s.stride = hb_token_stride(args);
     s.dt = dt;
     s.sum = sum;
@@ -252,12 +269,11 @@ HB_KERNEL(ssd_prefill_chunk_kernel, struct hb_k_ssm, args) {
 
 static size_t shared_bytes(const struct hb_k_ssm *args) {
     const int32_t n_queries = args->chunk_size < TILE_QUERIES ? args->chunk_size : TILE_QUERIES;
-    const int32_t n_p = args->head_dim < TILE_P ? args->head_dim : TILE_P;
     return 2 * HB_SHARED_BYTES(float, args->chunk_size) +
            HB_SHARED_BYTES(float, args->chunk_size + 1) +
            HB_SHARED_BYTES(float, args->chunk_size *TILE_P) +
            HB_SHARED_BYTES(float, n_queries * args->chunk_size) +
-           HB_SHARED_BYTES(float, n_p * args->state_size);
+           HB_SHARED_BYTES(float, args->state_size *TILE_P);
 }
 
 extern "C" int32_t HB_K(hb_k_ssd_prefill)(const struct hb_k_ssm *args) {
