@@ -49,6 +49,8 @@ else
 fi
 
 if [ "${1:-}" != "--quick" ]; then
+    say "leaks, in the children too"
+    check "leaks" env ASAN_OPTIONS=detect_leaks=1 "$root/build/asan/hbfuzz" run --gen 300
     configure_and_build fuzz || exit 1
     hbfuzz="$root/build/fuzz/hbfuzz"
     say "golden tensors"
