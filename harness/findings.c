@@ -246,7 +246,10 @@ void hb_campaign_result(struct hb_campaign *k, struct hb_message *m, const struc
 int32_t hb_campaign_make_temporary(struct hb_campaign *k, struct hb_error *err) {
     const char *base = getenv("TMPDIR");
     char path[HB_PATH_CAP];
-    (void)snprintf(path, sizeof path, "%.900s/hbfuzz-XXXXXX", base && base[0] ? base : "/tmp");
+    if (!base || !base[0]) { /* the engine writes hundreds of small files in its first seconds */
+        base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    }
+    (void)snprintf(path, sizeof path, "%.900s/hbfuzz-XXXXXX", base);
     if (!mkdtemp(path)) {
         return hb_fail_text(err, HB_ERR_IO, "cannot make the folder %.180s: %s", path,
                             strerror(errno));

@@ -58,6 +58,9 @@ void hb_run_memory_free(struct hb_run_memory *memory) {
     for (int i = 0; i < HB_N_MEMORY_USES; i++) {
         free(memory->block[i].ptr);
     }
+    for (int32_t i = 0; i < memory->n_states; i++) {
+        hb_ref_state_free(memory->state[i]);
+    }
     memset(memory, 0, sizeof *memory);
 }
 
@@ -65,6 +68,23 @@ void *hb_run_bytes(struct hb_run *r, int32_t use, size_t n) {
     void *p = take_memory(r->memory, use, n > 0 ? n : 1);
     r->no_memory |= !p;
     return p;
+}
+
+struct hb_ref_state *hb_run_state_new(struct hb_run *r) {
+    struct hb_run_memory *m = r->memory;
+    struct hb_ref_state *old = m->n_states > 0 ? m->state[--m->n_states] : NULL;
+    struct hb_ref_state *state = hb_ref_state_renew(old, &r->config);
+    r->no_memory |= !state;
+    return state;
+}
+
+void hb_run_state_free(struct hb_run *r, struct hb_ref_state *state) {
+    struct hb_run_memory *m = r->memory;
+    if (state && m->n_states < HB_MEMORY_STATES) {
+        m->state[m->n_states++] = state;
+    } else {
+        hb_ref_state_free(state);
+    }
 }
 
 float *hb_run_floats(struct hb_run *r, size_t n) {
@@ -325,7 +345,7 @@ static void close_run(struct hb_run *r) {
     }
     if (r->content) {
         for (int32_t i = 0; i <= r->config.n_slots; i++) {
-            hb_content_reset(&r->content[i]);
+            hb_content_reset(r, &r->content[i]);
         }
     }
     free(r->content);

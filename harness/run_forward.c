@@ -378,9 +378,8 @@ static void check_mamba2(struct hb_run *r, struct forward *f, int32_t layer,
             hb_ref_state_zero(&r->config, state);
         }
         if (row->dst > 0 && !row->is_decode) {
-            f->at[i][layer] = hb_ref_state_new(&r->config);
+            f->at[i][layer] = hb_run_state_new(r);
             if (!f->at[i][layer]) {
-                r->no_memory = 1;
                 return;
             }
         }
@@ -993,7 +992,7 @@ void hb_run_forward(struct hb_run *r, const struct hb_case_step *step) {
     hb_batch_destroy(&f->batch);
     for (int32_t i = 0; i < MAX_LIVE; i++) {
         for (int32_t l = 0; l < HB_MAX_LAYERS; l++) {
-            hb_ref_state_free(f->at[i][l]);
+            hb_run_state_free(r, f->at[i][l]);
         }
     }
 }

@@ -94,6 +94,9 @@ int32_t hb_run_dim(const struct hb_config *config);
 uint64_t hb_run_now(const struct hb_run *r);
 /* n bytes for one use, valid until the next request for this use; null (and no_memory set) when out of memory. */
 void *hb_run_bytes(struct hb_run *r, int32_t use, size_t n);
+/* A zero state of the oracle; null (and no_memory set) when out of memory. */
+struct hb_ref_state *hb_run_state_new(struct hb_run *r);
+void hb_run_state_free(struct hb_run *r, struct hb_ref_state *state);
 /* Scratch arrays of the forward. */
 float *hb_run_floats(struct hb_run *r, size_t n);
 double *hb_run_doubles(struct hb_run *r, size_t n);
@@ -106,10 +109,10 @@ const char *hb_mode_place(int32_t mode);
 void hb_run_take(struct hb_run *r, const struct hb_case_step *step);
 void hb_run_free(struct hb_run *r, const struct hb_case_step *step);
 void hb_run_copy(struct hb_run *r, const struct hb_case_step *step);
-void hb_content_reset(struct hb_content *content);
+void hb_content_reset(struct hb_run *r, struct hb_content *content);
 /* Deep copy; returns -1 when out of memory. */
-int hb_content_copy(const struct hb_config *config, struct hb_content *dst,
-                    const struct hb_content *src, int64_t n_loc);
+int hb_content_copy(struct hb_run *r, struct hb_content *dst, const struct hb_content *src,
+                    int64_t n_loc);
 int hb_content_zero(struct hb_run *r, struct hb_content *content, int32_t stream);
 
 /* run_forward.c */

@@ -7,10 +7,10 @@
 
 enum { MAX_TAKE = 64 };
 
-void hb_content_reset(struct hb_content *content) {
+void hb_content_reset(struct hb_run *r, struct hb_content *content) {
     free(content->loc);
     for (int32_t l = 0; l < HB_MAX_LAYERS; l++) {
-        hb_ref_state_free(content->ref[l]);
+        hb_run_state_free(r, content->ref[l]);
     }
     memset(content, 0, sizeof *content);
 }
@@ -23,14 +23,14 @@ int hb_content_zero(struct hb_run *r, struct hb_content *content, int32_t stream
         if (r->config.layer_kind[l] != HB_LAYER_MAMBA2) {
             continue;
         }
-        if (!content->ref[l]) {
-            content->ref[l] = hb_ref_state_new(&r->config);
+        if (content->ref[l]) {
+            hb_ref_state_zero(&r->config, content->ref[l]);
+        } else {
+            content->ref[l] = hb_run_state_new(r);
         }
         if (!content->ref[l]) {
-            r->no_memory = 1;
             return -1;
         }
-        hb_ref_state_zero(&r->config, content->ref[l]);
     }
     return 0;
 }
@@ -49,8 +49,8 @@ static int set_loc(struct hb_content *content, const int32_t *loc, int64_t n) {
     return 0;
 }
 
-int hb_content_copy(const struct hb_config *config, struct hb_content *dst,
-                    const struct hb_content *src, int64_t n_loc) {
+int hb_content_copy(struct hb_run *r, struct hb_content *dst, const struct hb_content *src,
+                    int64_t n_loc) {
     dst->known = src->known;
     dst->stream = src->stream;
     dst->pos = src->pos;
@@ -59,12 +59,12 @@ int hb_content_copy(const struct hb_config *config, struct hb_content *dst,
             continue;
         }
         if (!dst->ref[l]) {
-            dst->ref[l] = hb_ref_state_new(config);
+            dst->ref[l] = hb_run_state_new(r);
         }
         if (!dst->ref[l]) {
             return -1;
         }
-        hb_ref_state_copy(config, dst->ref[l], src->ref[l]);
+        hb_ref_state_copy(&r->config, dst->ref[l], src->ref[l]);
     }
     return set_loc(dst, src->loc, n_loc < src->n_loc ? n_loc : src->n_loc);
 }
@@ -244,7 +244,7 @@ static void restart(struct hb_run *r, int32_t src, int32_t dst) {
     if (ok) {
         want_slot(r, dst, src);
         if (r->content[src].known &&
-            hb_content_copy(&r->config, &r->content[dst], &r->content[src], INT64_MAX)) {
+            hb_content_copy(r, &r->content[dst], &r->content[src], INT64_MAX)) {
             r->no_memory = 1;
         }
     }
@@ -278,7 +278,7 @@ void hb_run_take(struct hb_run *r, const struct hb_case_step *step) {
         }
         model_take(&r->slots, ids[i], kind);
         want_slot(r, ids[i], -1);
-        hb_content_reset(&r->content[ids[i]]);
+        hb_content_reset(r, &r->content[ids[i]]);
     }
     after_call(r, ok, "slot.take", "take");
     if (!ok || n < 1 || hb_run_done(r)) {
@@ -336,7 +336,7 @@ void hb_run_copy(struct hb_run *r, const struct hb_case_step *step) {
     if (ok) {
         want_slot(r, dst, src);
         if (r->content[src].known) {
-            if (hb_content_copy(&r->config, &r->content[dst], &r->content[src], INT64_MAX)) {
+            if (hb_content_copy(r, &r->content[dst], &r->content[src], INT64_MAX)) {
                 r->no_memory = 1;
             }
         } else if (hb_content_zero(r, &r->content[dst], r->content[dst].stream)) {
