@@ -831,7 +831,8 @@ static void break_table(struct hb_run *r, int undo, int32_t *saved) {
             r->slots.table[req] = value;
             int32_t region = hb_run_region(r, "req_to_slot", -1);
             if (region >= 0) {
-                memcpy(r->mirror[region], r->slots.table, (size_t)r->region[region].bytes);
+                memcpy(hb_run_mirror(r, region), r->slots.table,
+                       (size_t)r->region[region].bytes);
             }
         }
     }
@@ -858,7 +859,7 @@ static void poison_fresh(struct hb_run *r, const struct forward *f) {
             }
             size_t bytes = slot_bytes(r, k);
             size_t at = (size_t)f->live[i].slot * bytes;
-            memset(r->mirror[k] + at, 0xff, bytes);
+            memset(hb_run_mirror(r, k) + at, 0xff, bytes);
             (void)r->backend->region_write(r->handle, k, at, r->mirror[k] + at, bytes, &e);
         }
     }

@@ -77,6 +77,7 @@ struct hb_run {
     uint8_t *mirror[HB_MAX_REGIONS];
     uint8_t *actual[HB_MAX_REGIONS];
     uint8_t *want[HB_MAX_REGIONS];
+    uint8_t is_unchanged[HB_MAX_REGIONS]; /* want holds the bytes of mirror */
     struct hb_forward_phase phase;
     int32_t step; /* index of the running step */
     int32_t no_memory;
@@ -119,6 +120,8 @@ int hb_content_zero(struct hb_run *r, struct hb_content *content, int32_t stream
 void hb_run_forward(struct hb_run *r, const struct hb_case_step *step);
 
 /* run_compare.c */
+/* The mirror of a region, to be written. */
+uint8_t *hb_run_mirror(struct hb_run *r, int32_t region);
 /* Reads all regions into actual. */
 int hb_run_read_regions(struct hb_run *r);
 /* want := mirror for all regions. */

@@ -155,7 +155,7 @@ static void set_table(struct hb_run *r, int32_t req, int32_t slot) {
     /* the write is checked with the next comparison */
     int32_t table = hb_run_region(r, "req_to_slot", -1);
     if (table >= 0) {
-        memcpy(r->mirror[table], r->slots.table, (size_t)r->region[table].bytes);
+        memcpy(hb_run_mirror(r, table), r->slots.table, (size_t)r->region[table].bytes);
     }
 }
 
@@ -193,8 +193,8 @@ static int write_prefix(struct hb_run *r, struct hb_content *content, int32_t sl
             hb_run_fill(r, HB_TENSOR_INIT_SSM, content->stream, l, 0, n_ssm, ssm);
             size_t cb = (size_t)n_conv * (size_t)hb_dtype_bytes(r->region[rc].dtype);
             size_t sb = (size_t)n_ssm * (size_t)hb_dtype_bytes(r->region[rs].dtype);
-            uint8_t *cw = r->mirror[rc] + (size_t)slot * cb;
-            uint8_t *sw = r->mirror[rs] + (size_t)slot * sb;
+            uint8_t *cw = hb_run_mirror(r, rc) + (size_t)slot * cb;
+            uint8_t *sw = hb_run_mirror(r, rs) + (size_t)slot * sb;
             hb_pack(r->region[rc].dtype, values, n_conv, cw);
             hb_pack(r->region[rs].dtype, ssm, n_ssm, sw);
             hb_unpack(r->region[rc].dtype, cw, n_conv, values);
@@ -209,7 +209,7 @@ static int write_prefix(struct hb_run *r, struct hb_content *content, int32_t sl
             size_t row = i < 0 ? 0 : (size_t)n_kv * (size_t)hb_dtype_bytes(r->region[i].dtype);
             for (int64_t p = 0; i >= 0 && p < prefix; p++) {
                 hb_run_fill(r, k ? HB_TENSOR_V : HB_TENSOR_K, content->stream, l, p, n_kv, values);
-                uint8_t *w = r->mirror[i] + (size_t)loc[p] * row;
+                uint8_t *w = hb_run_mirror(r, i) + (size_t)loc[p] * row;
                 hb_pack(r->region[i].dtype, values, n_kv, w);
                 bad |= r->backend->region_write(r->handle, i, (size_t)loc[p] * row, w, row, &e);
             }
