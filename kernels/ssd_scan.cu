@@ -122,18 +122,29 @@ HB_INLINE float decay_between(const struct scan &s, int32_t i, int32_t j) {
 }
 
 /* weight[i][j] = (C_i . B_j) exp(s_i - s_j) dt_j for j <= i. Entries above the diagonal are neither
- * written nor read. */
+ * written nor read. A thread takes four values of j; where fewer are left, the first stands in for the
+ * rest. */
 HB_INLINE void weigh_pairs(const struct hb_k_ssm &args, const struct scan &s, int32_t i0,
                            int32_t n_i) {
-    for (int32_t k = HB_THREAD; k < n_i * s.len; k += HB_THREADS) {
-        const int32_t i = i0 + k / s.len;
-        const int32_t j = k % s.len;
-        if (j > i) {
+    const int32_t per_query = (s.len + 3) / 4;
+    for (int32_t k = HB_THREAD; k < n_i * per_query; k += HB_THREADS) {
+        const int32_t i = i0 + k / per_query;
+        const int32_t j0 = 4 * (k % per_query);
+        if (j0 > i) {
             continue;
         }
-        const float dot = hb_dot(args.xbc, s.c + i * s.stride, args.xbc, s.b + j * s.stride,
-                                 args.state_size, args.act_dtype);
-        s.weight[(i - i0) * args.chunk_size + j] = dot * decay_between(s, i, j) * s.dt[j];
+        const int32_t n_j = i - j0 + 1 < 4 ? i - j0 + 1 : 4;
+        int64_t row[4];
+        float dot[4];
+        for (int32_t j = 0; j < 4; j++) {
+            row[j] = s.b + (j0 + (j < n_j ? j : 0)) * s.stride;
+        }
+        hb_dot_rows(args.xbc, s.c + i * s.stride, args.xbc, row, args.state_size, args.act_dtype,
+                    dot);
+        float *weight = s.weight + (i - i0) * args.chunk_size + j0;
+        for (int32_t j = 0; j < n_j; j++) {
+            weight[j] = dot[j] * decay_between(s, i, j0 + j) * s.dt[j0 + j];
+        }
     }
 }
 
