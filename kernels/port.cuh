@@ -14,7 +14,7 @@
  *                                 HB_THREAD of HB_THREADS the thread's in the block
  *   HB_SYNCTHREADS()              barrier; never in divergent code
  *   HB_MUL(a, b), HB_MUL_ADD(a, b, c)  product, product plus sum, each rounded: nvcc may not fuse them
- *   hb_vec4                       four floats, 16-byte aligned; hb_zero4(), hb_lane4(x, i),
+ *   hb_vec4                       four floats (or 16 bytes to copy), 16-byte aligned; hb_zero4(), hb_lane4(x, i),
  *                                 hb_scale4(a, x) = a x, hb_add_scaled4(y, a, x) = y + a x
  *   HB_WARP_SUM(values, count)    each lane of the warp gets the sum over its lanes, count times
  *   HB_SHARED_BEGIN               before the first HB_SHARED of a kernel
