@@ -141,7 +141,8 @@ HB_INLINE void weigh_pairs(const struct hb_k_ssm &args, const struct scan &s, in
         }
         hb_dot_rows(args.xbc, s.c + i * s.stride, args.xbc, row, args.state_size, args.act_dtype,
                     dot);
-        float *weight = s.weight + (i - i0) * args.chunk_size + j0;
+        const int32_t at = (i - i0) * args.chunk_size + j0; /* shared memory is small */
+        float *weight = s.weight + at;
         for (int32_t j = 0; j < n_j; j++) {
             weight[j] = dot[j] * decay_between(s, i, j0 + j) * s.dt[j0 + j];
         }
@@ -154,7 +155,8 @@ HB_INLINE void write_outputs(const struct hb_k_ssm &args, const struct scan &s, 
     for (int32_t k = HB_THREAD; k < n_i * n_quads(s); k += HB_THREADS) {
         const int32_t i = i0 + k / n_quads(s);
         const int32_t quad = k % n_quads(s);
-        const float *weight = s.weight + (i - i0) * args.chunk_size;
+        const int32_t row = (i - i0) * args.chunk_size;
+        const float *weight = s.weight + row;
         const hb_vec4 *x = (const hb_vec4 *)s.x + quad;
         hb_vec4 inside = hb_zero4();
         for (int32_t j = 0; j <= i; j++, x += QUADS) {
@@ -191,7 +193,8 @@ HB_INLINE void advance_state(const struct hb_k_ssm &args, const struct scan &s) 
     for (int32_t k = HB_THREAD; k < n_quads(s) * args.state_size; k += HB_THREADS) {
         const int32_t n = k / n_quads(s);
         const int32_t quad = k % n_quads(s);
-        hb_vec4 *h = (hb_vec4 *)s.h + n * QUADS + quad;
+        const int32_t at = n * QUADS + quad;
+        hb_vec4 *h = (hb_vec4 *)s.h + at;
         *h = hb_dot4_from(hb_scale4(decay, *h), (const hb_vec4 *)s.x + quad, QUADS, args.xbc,
                           s.b + n, s.stride, n_tokens, args.act_dtype);
     }
