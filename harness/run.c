@@ -24,6 +24,12 @@ uint64_t hb_run_now(const struct hb_run *r) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+void hb_run_phase(const struct hb_run *r, int32_t phase, uint64_t since) {
+    if (r->stats && r->o->timed) {
+        r->stats->time_ns[phase] += hb_run_now(r) - since;
+    }
+}
+
 int hb_run_done(const struct hb_run *r) {
     return r->no_memory || r->v->kind != HB_VERDICT_PASS;
 }
@@ -271,7 +277,9 @@ static int fill_pool(struct hb_run *r) {
                     values[k] = NAN;
                 }
             } else {
+                uint64_t t0 = hb_run_now(r);
                 hb_values_fill(r->c, &key, (int32_t)n, values);
+                hb_run_phase(r, HB_PHASE_VALUES, t0);
             }
             hb_pack(region->dtype, values, n, r->want[i]);
             if (r->backend->region_write(r->handle, i, 0, r->want[i], region->bytes, &e) != HB_OK) {
@@ -319,7 +327,9 @@ static int open_run(struct hb_run *r) {
     }
     r->config = broken;
     hb_error_clear(&got);
+    uint64_t t0 = hb_run_now(r);
     status = r->backend->create(r->backend->ctx, &r->config, r->params, &r->handle, &got);
+    hb_run_phase(r, HB_PHASE_BACKEND, t0);
     if (!hb_run_judge(r, "create", "config", &want, status, &got)) {
         return 0;
     }
@@ -341,7 +351,9 @@ static void close_run(struct hb_run *r) {
         if (r->stats && r->backend->launches) {
             r->stats->launches += r->backend->launches(r->handle);
         }
+        uint64_t t0 = hb_run_now(r);
         r->backend->destroy(r->handle);
+        hb_run_phase(r, HB_PHASE_BACKEND, t0);
     }
     if (r->content) {
         for (int32_t i = 0; i <= r->config.n_slots; i++) {
@@ -438,6 +450,23 @@ static void write_dump(struct hb_run *r) {
     hb_dump_free(&r->dump);
 }
 
+static uint64_t sum_phases(const struct hb_run_stats *s) {
+    uint64_t sum = 0;
+    for (int i = 0; i < HB_PHASE_OTHER; i++) {
+        sum += s->time_ns[i];
+    }
+    return sum;
+}
+
+/* What of a run no phase accounts for. */
+static void count_other(const struct hb_run *r, uint64_t since, uint64_t phases_before) {
+    if (r->stats && r->o->timed) {
+        const uint64_t phases = sum_phases(r->stats) - phases_before;
+        const uint64_t all = hb_run_now(r) - since;
+        r->stats->time_ns[HB_PHASE_OTHER] += all > phases ? all - phases : 0;
+    }
+}
+
 int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
                 const struct hb_run_options *o, const struct hb_twist *twist,
                 struct hb_capture *capture, struct hb_verdict *v, struct hb_run_stats *stats) {
@@ -459,6 +488,8 @@ int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
     if (twist) {
         r->twist = *twist;
     }
+    const uint64_t begun = hb_run_now(r);
+    const uint64_t phases = stats ? sum_phases(stats) : 0;
     if (open_run(r)) {
         for (int32_t i = 0; i < c->n_steps && !hb_run_done(r); i++) {
             r->step = i;
@@ -471,6 +502,7 @@ int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
     write_dump(r);
     int no_memory = r->no_memory;
     close_run(r);
+    count_other(r, begun, phases);
     hb_run_memory_free(&own);
     if (no_memory) {
         hb_verdict_set(v, HB_VERDICT_ENVIRONMENT, "memory", "run", 0, 0, "out of memory");

@@ -29,6 +29,7 @@ uint64_t hb_ulp_distance(int32_t dtype, double a, double b) {
 
 int hb_run_read_regions(struct hb_run *r) {
     struct hb_error e = {.struct_size = sizeof e};
+    const uint64_t t0 = hb_run_now(r);
     for (int32_t i = 0; i < r->n_regions; i++) {
         if (r->backend->region_read(r->handle, i, 0, r->actual[i], r->region[i].bytes, &e) !=
             HB_OK) {
@@ -38,6 +39,7 @@ int hb_run_read_regions(struct hb_run *r) {
             return -1;
         }
     }
+    hb_run_phase(r, HB_PHASE_COMPARE, t0);
     return 0;
 }
 
@@ -132,6 +134,7 @@ int hb_run_compare_slot(struct hb_run *r, int32_t region, int32_t slot, const ch
 
 void hb_run_compare_regions(struct hb_run *r, int32_t kind, const char *check, const char *place) {
     int32_t off = kind == HB_VERDICT_PURITY ? HB_OFF_PURITY : HB_OFF_STATE;
+    const uint64_t t0 = hb_run_now(r);
     for (int32_t i = 0; i < r->n_regions; i++) {
         size_t bytes = (size_t)r->region[i].bytes;
         if (r->stats) {
@@ -146,6 +149,7 @@ void hb_run_compare_regions(struct hb_run *r, int32_t kind, const char *check, c
         r->mirror[i] = r->actual[i];
         r->actual[i] = old;
     }
+    hb_run_phase(r, HB_PHASE_COMPARE, t0);
 }
 
 /* Ratio bins are powers of two: the exponent field of the double, without a call per element. */

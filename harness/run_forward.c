@@ -165,7 +165,9 @@ static int open_buffers(struct hb_run *r, const struct forward *f, int32_t layer
     for (int k = 1; k < 4; k++) {
         lb->host[k] = lb->host[k - 1] + (int64_t)lb->width[k - 1] * f->n_tokens;
     }
+    const uint64_t t0 = hb_run_now(r);
     fill_inputs(r, f, layer, is_attention, lb);
+    hb_run_phase(r, HB_PHASE_VALUES, t0);
     lb->io.struct_size = sizeof lb->io;
     uint64_t guard = r->caps.exact_guards ? 0 : GUARD;
     for (int k = 0; k < 4; k++) {
@@ -400,12 +402,10 @@ static void check_mamba2(struct hb_run *r, struct forward *f, int32_t layer,
             r->no_memory = 1;
             return;
         }
+        hb_run_phase(r, HB_PHASE_ORACLE, t0);
         uint64_t t1 = hb_run_now(r);
         check_row(r, f, layer, row, lb, d, d + n, d + 2 * n);
-        if (r->stats) {
-            r->stats->time_ns[HB_PHASE_ORACLE] += t1 - t0;
-            r->stats->time_ns[HB_PHASE_COMPARE] += hb_run_now(r) - t1;
-        }
+        hb_run_phase(r, HB_PHASE_COMPARE, t1);
     }
 }
 
@@ -449,9 +449,7 @@ static void check_attention(struct hb_run *r, struct forward *f, int32_t layer,
                              lb->host[0] + (int64_t)(row->first + t) * lb->width[0], kv, values,
                              d + at, d + n + at, d + 2 * n + at);
         }
-        if (r->stats) {
-            r->stats->time_ns[HB_PHASE_ORACLE] += hb_run_now(r) - t0;
-        }
+        hb_run_phase(r, HB_PHASE_ORACLE, t0);
         check_row(r, f, layer, row, lb, d, d + n, d + 2 * n);
     }
 }
@@ -771,9 +769,7 @@ static void call_layer(struct hb_run *r, struct forward *f, int32_t id) {
         status = r->backend->layer(r->handle, id, &lb.io, &got);
         (void)snprintf(place, sizeof place, "%s", f->place);
     }
-    if (r->stats) {
-        r->stats->time_ns[HB_PHASE_BACKEND] += hb_run_now(r) - t0;
-    }
+    hb_run_phase(r, HB_PHASE_BACKEND, t0);
     if (hb_run_judge(r, is_entry ? "entry" : "layer", place, &want, status, &got)) {
         layer_done(r, f, layer, &lb);
     }
@@ -786,8 +782,8 @@ static int32_t begin_once(struct hb_run *r, struct forward *f, const struct hb_b
     hb_expect_begin(&r->config, &r->caps, &r->slots, batch, &want);
     uint64_t t0 = hb_run_now(r);
     int32_t status = r->backend->begin(r->handle, batch, &got);
+    hb_run_phase(r, HB_PHASE_BACKEND, t0);
     if (r->stats) {
-        r->stats->time_ns[HB_PHASE_BACKEND] += hb_run_now(r) - t0;
         for (int32_t k = 20; k < 133 && want.status == HB_OK; k++) {
             r->stats->rule_kept[k]++;
         }

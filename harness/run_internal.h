@@ -93,6 +93,8 @@ void hb_run_fill(struct hb_run *r, int32_t tensor, int32_t stream, int32_t layer
                  int32_t n, float *out);
 int32_t hb_run_dim(const struct hb_config *config);
 uint64_t hb_run_now(const struct hb_run *r);
+/* Adds the time since hb_run_now() was `since` to a phase (enum hb_phase). */
+void hb_run_phase(const struct hb_run *r, int32_t phase, uint64_t since);
 /* n bytes for one use, valid until the next request for this use; null (and no_memory set) when out of memory. */
 void *hb_run_bytes(struct hb_run *r, int32_t use, size_t n);
 /* A zero state of the oracle; null (and no_memory set) when out of memory. */
