@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Comparison: bytes of all regions against what may have changed, and elements against value and bound. */
+ * Comparison: bytes of all regions against what may have changed, and elements against value and
+ * bound. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,8 +59,8 @@ void hb_run_want_unchanged(struct hb_run *r) {
     }
 }
 
-/* memcmp() == 0, in the open: under the fuzz engine and AddressSanitizer a call of memcmp is checked and
- * traced for each of its many bytes. */
+/* memcmp() == 0, in the open: under the fuzz engine and AddressSanitizer a call of memcmp is
+ * checked and traced for each of its many bytes. */
 static int is_same(const uint8_t *a, const uint8_t *b, size_t n) {
     uint64_t differs = 0;
     size_t i = 0;
@@ -113,11 +114,12 @@ static void report_bytes(struct hb_run *r, int32_t i, size_t at, int32_t kind, c
     (void)snprintf(r->v->at.source, sizeof r->v->at.source, "exact bytes of %.24s", region->name);
     char where[64];
     (void)snprintf(where, sizeof where, "%.28s %.24s", place, region->name);
-    hb_verdict_set(r->v, kind, check, where, 0, 0,
-                   "step %d: %s of layer %d changed at slot %lld element %lld (byte %zu): got %.9g, "
-                   "want %.9g, exact",
-                   r->step, region->name, region->layer, (long long)(index / per_slot),
-                   (long long)(index % per_slot), at, (double)got, (double)want);
+    hb_verdict_set(
+        r->v, kind, check, where, 0, 0,
+        "step %d: %s of layer %d changed at slot %lld element %lld (byte %zu): got %.9g, "
+        "want %.9g, exact",
+        r->step, region->name, region->layer, (long long)(index / per_slot),
+        (long long)(index % per_slot), at, (double)got, (double)want);
 }
 
 int hb_run_compare_slot(struct hb_run *r, int32_t region, int32_t slot, const char *check,
@@ -171,8 +173,8 @@ static int outside(double got, double want, double bound) {
     return fabs(got - want) > bound;
 }
 
-/* tolerance.md section 5 rule 4. Exact zeros and values below the normal range have a bound for underflow alone, which is
- * larger than their magnitude but no cover for an error. */
+/* tolerance.md section 5 rule 4. Exact zeros and values below the normal range have a bound for
+ * underflow alone, which is larger than their magnitude but no cover for an error. */
 static int is_vacuous(double bound, double mag) {
     const double underflow = 0x1p-100;
     return bound > mag && bound > underflow && isfinite(mag);

@@ -42,8 +42,8 @@ HB_INLINE float hb_dot(const void *a, int64_t a_index, const void *b, int64_t b_
     return sum;
 }
 
-/* sum[r] = hb_dot of a with b at row[r], for four rows: one reading of a, and four sums that do not wait for each
- * other. */
+/* sum[r] = hb_dot of a with b at row[r], for four rows: one reading of a, and four sums that do not
+ * wait for each other. */
 HB_INLINE void hb_dot_rows(const void *a, int64_t a_index, const void *b, const int64_t row[4],
                            int32_t n, int32_t dtype, float sum[4]) {
     float s0 = 0.0f, s1 = 0.0f, s2 = 0.0f, s3 = 0.0f;
@@ -76,8 +76,8 @@ HB_INLINE void hb_dot_rows(const void *a, int64_t a_index, const void *b, const 
     sum[3] = s3;
 }
 
-/* sum + sum_i x[i x_stride] b[b_index + i b_stride], i ascending: four columns in shared memory, each against
- * one column of type dtype. */
+/* sum + sum_i x[i x_stride] b[b_index + i b_stride], i ascending: four columns in shared memory,
+ * each against one column of type dtype. */
 HB_INLINE hb_vec4 hb_dot4_from(hb_vec4 sum, const hb_vec4 *x, int32_t x_stride, const void *b,
                                int64_t b_index, int64_t b_stride, int32_t n, int32_t dtype) {
     if (dtype == HB_BF16) {
@@ -194,8 +194,8 @@ HB_INLINE float hb_add_skip(const struct hb_k_ssm &args, int32_t head, float y, 
 }
 
 /* One element of the state and its part of y, ops-mamba2.md 3: h = a h + (dt x) B, y += C h.
- * Prefill and decode share it, each product and sum rounded by itself, so that a prompt of one token and a decode step
- * agree bit for bit on every device.
+ * Prefill and decode share it, each product and sum rounded by itself, so that a prompt of one
+ * token and a decode step agree bit for bit on every device.
  */
 HB_INLINE float hb_state_step(float *h, float decay, float dt_x, float b, float c, float y) {
     *h = HB_MUL_ADD(dt_x, b, HB_MUL(decay, *h));

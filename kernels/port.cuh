@@ -13,9 +13,11 @@
  *   HB_GRID(x, y, z)              grid; HB_BLOCK_X, _Y, _Z are the block's place in it,
  *                                 HB_THREAD of HB_THREADS the thread's in the block
  *   HB_SYNCTHREADS()              barrier; never in divergent code
- *   HB_MUL(a, b), HB_MUL_ADD(a, b, c)  product, product plus sum, each rounded: nvcc may not fuse them
- *   hb_vec4                       four floats (or 16 bytes to copy), 16-byte aligned; hb_zero4(), hb_lane4(x, i),
- *                                 hb_scale4(a, x) = a x, hb_add_scaled4(y, a, x) = y + a x
+ *   HB_MUL(a, b), HB_MUL_ADD(a, b, c)
+ *                                 product, product plus sum, each rounded: nvcc may not fuse them
+ *   hb_vec4                       four floats (or 16 bytes to copy), 16-byte aligned; hb_zero4(),
+ *                                 hb_lane4(x, i), hb_scale4(a, x) = a x,
+ *                                 hb_add_scaled4(y, a, x) = y + a x
  *   HB_WARP_SUM(values, count)    each lane of the warp gets the sum over its lanes, count times
  *   HB_SHARED_BEGIN               before the first HB_SHARED of a kernel
  *   HB_SHARED(type, name, count)  an array in shared memory, of run-time size; one a line
@@ -119,8 +121,8 @@ HB_INLINE void hb_warp_sum(float *values, int32_t count) {
 
 #define HB_K(name) HB_PASTE(name, _emu)
 #define HB_SIZE(cuda, emu) (emu)
-/* as on the GPU: helpers inlined and arguments by value, so that arguments live in registers and only
- * the kernel's own memory accesses are instrumented */
+/* as on the GPU: helpers inlined and arguments by value, so that arguments live in registers and
+ * only the kernel's own memory accesses are instrumented */
 #define HB_INLINE static inline __attribute__((always_inline))
 #define threadIdx hb_emu_thread_idx
 #define blockIdx hb_emu_block_idx

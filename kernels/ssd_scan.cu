@@ -122,8 +122,8 @@ HB_INLINE float decay_between(const struct scan &s, int32_t i, int32_t j) {
 }
 
 /* weight[i][j] = (C_i . B_j) exp(s_i - s_j) dt_j for j <= i. Entries above the diagonal are neither
- * written nor read. A thread takes four values of j; where fewer are left, the first stands in for the
- * rest. */
+ * written nor read. A thread takes four values of j; where fewer are left, the first stands in for
+ * the rest. */
 HB_INLINE void weigh_pairs(const struct hb_k_ssm &args, const struct scan &s, int32_t i0,
                            int32_t n_i) {
     const int32_t per_query = (s.len + 3) / 4;
