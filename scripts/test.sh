@@ -5,6 +5,10 @@
 # Usage: scripts/test.sh [--quick]   (--quick: unit tests only)
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+case "${1:-}" in
+'' | --quick) ;;
+*) echo "test.sh: unknown option '$1'" >&2; exit 2 ;;
+esac
 "$root/scripts/setup.sh" || exit $?
 passed=0
 failed=0
