@@ -41,6 +41,8 @@ static void become(const struct hb_process_start *start, int pipe_fd, int log_fd
         _exit(5);
     }
     (void)signal(SIGINT, SIG_IGN);
+    (void)signal(SIGTERM, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
     (void)setrlimit(RLIMIT_CORE, &no_core);
     int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0) {
@@ -231,6 +233,21 @@ int hb_log_summary(const struct hb_log *log, char *out, size_t cap, char *word, 
                                                        : start_of_line(log->text, at);
     (void)snprintf(out, cap, "%.*s", (int)strcspn(line, "\n"), line);
     return 1;
+}
+
+void hb_log_reason(const struct hb_log *log, char *out, size_t cap) {
+    char word[48];
+    (void)snprintf(out, cap, "no message");
+    if (hb_log_summary(log, out, cap, word, sizeof word)) {
+        return;
+    }
+    for (const char *line = log->text; *line;) {
+        size_t n = strcspn(line, "\n");
+        if (n > 0 && strncmp(line, "INFO:", 5) != 0) {
+            (void)snprintf(out, cap, "%.*s", (int)n, line);
+        }
+        line += n + (line[n] == '\n');
+    }
 }
 
 int32_t hb_log_save(const struct hb_log *log, const char *path, struct hb_error *err) {
