@@ -80,7 +80,7 @@ void hb_dump_free(struct hb_dump *d) {
     for (int32_t i = 0; i < d->n; i++) {
         free(d->tensor[i].name);
         void *data; /* add() made it; the tensors of a reader are const */
-        memcpy(&data, &d->tensor[i].data, sizeof data);
+        memcpy((void *)&data, (const void *)&d->tensor[i].data, sizeof data);
         free(data);
     }
     free(d->tensor);

@@ -275,8 +275,8 @@ static int64_t value_of(const struct spot *p, enum base base) {
         return 0;
     case B_LAYER: { /* a layer that the forward runs, too */
         int32_t l = hb_rng_below(p->rng, g->n_layers);
-        while (s->layer_mask >> l & 1) {
-            l = (l + 1) % g->n_layers;
+        for (int32_t i = 0; i < g->n_layers && (s->layer_mask >> l & 1); i++) {
+            l = (l + 1) % g->n_layers; /* all are left out: any */
         }
         return l;
     }

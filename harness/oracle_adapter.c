@@ -271,7 +271,7 @@ static int32_t oracle_buf_alloc(void *handle, uint64_t bytes, struct hb_buf *out
 
 static void oracle_buf_free(void *handle, struct hb_buf buf) {
     (void)handle;
-    free((void *)(uintptr_t)buf.id); /* NOLINT(performance-no-int-to-ptr) */
+    free((void *)(uintptr_t)buf.id); /* NOLINT(performance-no-int-to-ptr): the id is the address */
 }
 
 /* Start of `bytes` bytes of buf, or null and err filled. */
@@ -283,7 +283,7 @@ static int32_t buf_at(const void *handle, struct hb_buf buf, uint64_t bytes, cha
     if (bytes > buf.bytes || (buf.id == 0 && bytes > 0)) {
         return hb_fail(err, HB_RULE_BUFFER_RANGE, -1, (int64_t)bytes, (int64_t)buf.bytes);
     }
-    *at = (char *)(uintptr_t)buf.id + buf.offset; /* NOLINT(performance-no-int-to-ptr) */
+    *at = (char *)(uintptr_t)buf.id + buf.offset; /* NOLINT(performance-no-int-to-ptr): as above */
     return HB_OK;
 }
 

@@ -162,6 +162,7 @@ static void work_free(struct work *w) {
     free(w->mag);
 }
 
+/* The adapter's buffers are named by number; this backend's number is the address. */
 static char *buf_bytes(const struct hb_buf *buf) {
     return (char *)(uintptr_t)buf->id + buf->offset; /* NOLINT(performance-no-int-to-ptr) */
 }

@@ -30,10 +30,11 @@ struct hb_process_start {
     const char *const *argv; /* ends with a null */
     int page_fd, list_fd;    /* list_fd -1: none */
     int32_t worker;
+    int32_t is_engine; /* runs very many cases: reports keep two frames of an allocation */
 };
 
-/* Starts a child that dies with this process and ignores SIGINT (the supervisor decides). HB_ERR_IO
- * with the reason. */
+/* Starts a child that dies with this process and ignores SIGINT, SIGTERM and SIGHUP, which a group
+ * of processes gets together (the supervisor decides). HB_ERR_IO with the reason. */
 int32_t hb_process_start(struct hb_process *p, const struct hb_process_start *start,
                          struct hb_error *err);
 /* Next complete message, without waiting: 1 and *m, or 0. */
@@ -50,6 +51,9 @@ void hb_process_close(struct hb_process *p);
  * into out; the sanitizer's or emulator's word for it ("heap-buffer-overflow", "undefined", ...)
  * into word; 0 if there is none. */
 int hb_log_summary(const struct hb_log *log, char *out, size_t cap, char *word, size_t word_cap);
+/* Why a process that did nothing ended: the report's line, else the last line that is not one of the
+ * engine's INFO lines; cut to cap. */
+void hb_log_reason(const struct hb_log *log, char *out, size_t cap);
 /* Writes the report's first 30 lines and its summary to path. */
 int32_t hb_log_save(const struct hb_log *log, const char *path, struct hb_error *err);
 

@@ -17,12 +17,17 @@ int32_t hb_run_dim(const struct hb_config *config) {
 }
 
 uint64_t hb_run_now(const struct hb_run *r) {
-    if (!r->o->timed) {
+    struct timespec t;
+    if (!r->o->timed || clock_gettime(CLOCK_MONOTONIC, &t) != 0) {
         return 0;
     }
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void hb_run_phase(const struct hb_run *r, int32_t phase, uint64_t since) {
+    if (r->stats && r->o->timed) {
+        r->stats->time_ns[phase] += hb_run_now(r) - since;
+    }
 }
 
 int hb_run_done(const struct hb_run *r) {
@@ -59,6 +64,9 @@ void hb_run_memory_free(struct hb_run_memory *memory) {
     for (int i = 0; i < HB_N_MEMORY_USES; i++) {
         free(memory->block[i].ptr);
     }
+    for (int32_t i = 0; i < memory->n_states; i++) {
+        hb_ref_state_free(memory->state[i]);
+    }
     memset(memory, 0, sizeof *memory);
 }
 
@@ -66,6 +74,23 @@ void *hb_run_bytes(struct hb_run *r, int32_t use, size_t n) {
     void *p = take_memory(r->memory, use, n > 0 ? n : 1);
     r->no_memory |= !p;
     return p;
+}
+
+struct hb_ref_state *hb_run_state_new(struct hb_run *r) {
+    struct hb_run_memory *m = r->memory;
+    struct hb_ref_state *old = m->n_states > 0 ? m->state[--m->n_states] : NULL;
+    struct hb_ref_state *state = hb_ref_state_renew(old, &r->config);
+    r->no_memory |= !state;
+    return state;
+}
+
+void hb_run_state_free(struct hb_run *r, struct hb_ref_state *state) {
+    struct hb_run_memory *m = r->memory;
+    if (state && m->n_states < HB_MEMORY_STATES) {
+        m->state[m->n_states++] = state;
+    } else {
+        hb_ref_state_free(state);
+    }
 }
 
 float *hb_run_floats(struct hb_run *r, size_t n) {
@@ -261,7 +286,9 @@ static int fill_pool(struct hb_run *r) {
                     values[k] = NAN;
                 }
             } else {
+                uint64_t t0 = hb_run_now(r);
                 hb_values_fill(r->c, &key, (int32_t)n, values);
+                hb_run_phase(r, HB_PHASE_VALUES, t0);
             }
             hb_pack(region->dtype, values, n, r->want[i]);
             if (r->backend->region_write(r->handle, i, 0, r->want[i], region->bytes, &e) != HB_OK) {
@@ -309,7 +336,9 @@ static int open_run(struct hb_run *r) {
     }
     r->config = broken;
     hb_error_clear(&got);
+    uint64_t t0 = hb_run_now(r);
     status = r->backend->create(r->backend->ctx, &r->config, r->params, &r->handle, &got);
+    hb_run_phase(r, HB_PHASE_BACKEND, t0);
     if (!hb_run_judge(r, "create", "config", &want, status, &got)) {
         return 0;
     }
@@ -331,15 +360,17 @@ static void close_run(struct hb_run *r) {
         if (r->stats && r->backend->launches) {
             r->stats->launches += r->backend->launches(r->handle);
         }
+        uint64_t t0 = hb_run_now(r);
         r->backend->destroy(r->handle);
+        hb_run_phase(r, HB_PHASE_BACKEND, t0);
     }
     if (r->content) {
         for (int32_t i = 0; i <= r->config.n_slots; i++) {
-            hb_content_reset(&r->content[i]);
+            hb_content_reset(r, &r->content[i]);
         }
     }
     free(r->content);
-    hb_run_verified_free(&r->verified);
+    hb_run_verified_free(r);
     hb_slot_model_destroy(&r->slots);
 }
 
@@ -372,6 +403,23 @@ static void write_dump(struct hb_run *r) {
     hb_dump_free(&r->dump);
 }
 
+static uint64_t sum_phases(const struct hb_run_stats *s) {
+    uint64_t sum = 0;
+    for (int i = 0; i < HB_PHASE_OTHER; i++) {
+        sum += s->time_ns[i];
+    }
+    return sum;
+}
+
+/* What of a run no phase accounts for. */
+static void count_other(const struct hb_run *r, uint64_t since, uint64_t phases_before) {
+    if (r->stats && r->o->timed) {
+        const uint64_t phases = sum_phases(r->stats) - phases_before;
+        const uint64_t all = hb_run_now(r) - since;
+        r->stats->time_ns[HB_PHASE_OTHER] += all > phases ? all - phases : 0;
+    }
+}
+
 int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
                 const struct hb_run_options *o, const struct hb_twist *twist,
                 struct hb_capture *capture, struct hb_verdict *v, struct hb_run_stats *stats) {
@@ -393,6 +441,8 @@ int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
     if (twist) {
         r->twist = *twist;
     }
+    const uint64_t begun = hb_run_now(r);
+    const uint64_t phases = stats ? sum_phases(stats) : 0;
     if (open_run(r)) {
         for (int32_t i = 0; i < c->n_steps && !hb_run_done(r); i++) {
             r->step = i;
@@ -405,6 +455,7 @@ int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
     write_dump(r);
     int no_memory = r->no_memory;
     close_run(r);
+    count_other(r, begun, phases);
     hb_run_memory_free(&own);
     if (no_memory) {
         hb_verdict_set(v, HB_VERDICT_ENVIRONMENT, "memory", "run", 0, 0, "out of memory");

@@ -41,11 +41,15 @@ struct hb_observer {
  * under AddressSanitizer. Zero-initialised is valid. Never shared by two runs at a time. */
 enum hb_memory_use { HB_MEMORY_RUN, HB_MEMORY_REGIONS, HB_MEMORY_PARAMS, HB_MEMORY_FLOATS, HB_MEMORY_DOUBLES,
                      HB_MEMORY_FORWARD, HB_MEMORY_HOST, HB_MEMORY_PACKED, HB_N_MEMORY_USES };
+enum { HB_MEMORY_STATES = 32 };
+struct hb_ref_state;
 struct hb_run_memory {
     struct {
         void *ptr;
         size_t bytes;
     } block[HB_N_MEMORY_USES];
+    struct hb_ref_state *state[HB_MEMORY_STATES]; /* of the oracle */
+    int32_t n_states;
 };
 void hb_run_memory_free(struct hb_run_memory *memory);
 

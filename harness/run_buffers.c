@@ -69,7 +69,9 @@ int hb_run_open_buffers(struct hb_run *r, const struct hb_forward *f, int32_t la
     for (int k = 1; k < 4; k++) {
         lb->host[k] = lb->host[k - 1] + (int64_t)lb->width[k - 1] * f->n_tokens;
     }
+    const uint64_t t0 = hb_run_now(r);
     fill_inputs(r, f, layer, is_attention, lb);
+    hb_run_phase(r, HB_PHASE_VALUES, t0);
     lb->io.struct_size = sizeof lb->io;
     uint64_t guard = r->caps.exact_guards ? 0 : GUARD;
     for (int k = 0; k < 4; k++) {

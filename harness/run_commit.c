@@ -141,9 +141,7 @@ static void call_commit(struct hb_run *r, const struct hb_owned_commit *owned) {
     const uint64_t sum = checksum(&owned->c);
     const uint64_t t0 = hb_run_now(r);
     const int32_t status = r->backend->commit(r->handle, commit, &got);
-    if (r->stats) {
-        r->stats->time_ns[HB_PHASE_BACKEND] += hb_run_now(r) - t0;
-    }
+    hb_run_phase(r, HB_PHASE_BACKEND, t0);
     const int ok = hb_run_judge(r, "commit", places[0], &want, status, &got);
     if (sum != checksum(&owned->c) && !(r->o->check_off & HB_OFF_PURITY)) {
         r->v->at.step = r->step;

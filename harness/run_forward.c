@@ -70,9 +70,7 @@ static void call_layer(struct hb_run *r, struct hb_forward *f, int32_t id) {
         status = r->backend->layer(r->handle, id, &lb.io, &got);
         (void)snprintf(place, sizeof place, "%s", f->place);
     }
-    if (r->stats) {
-        r->stats->time_ns[HB_PHASE_BACKEND] += hb_run_now(r) - t0;
-    }
+    hb_run_phase(r, HB_PHASE_BACKEND, t0);
     if (hb_run_judge(r, is_entry ? "entry" : "layer", place, &want, status, &got)) {
         layer_done(r, f, layer, &lb);
     }
@@ -86,8 +84,8 @@ int32_t hb_run_begin(struct hb_run *r, struct hb_owned_batch *owned, const struc
     hb_expect_begin(&r->config, &r->caps, &r->slots, batch, &want);
     uint64_t t0 = hb_run_now(r);
     int32_t status = r->backend->begin(r->handle, batch, &got);
+    hb_run_phase(r, HB_PHASE_BACKEND, t0);
     if (r->stats) {
-        r->stats->time_ns[HB_PHASE_BACKEND] += hb_run_now(r) - t0;
         for (int32_t k = 20; k <= HB_RULE_COMMIT_TRACK_ALIAS && want.status == HB_OK; k++) {
             r->stats->rule_kept[k]++;
         }
@@ -132,7 +130,7 @@ static void break_table(struct hb_run *r, int undo, int32_t *saved) {
             r->slots.table[req] = value;
             int32_t region = hb_run_region(r, "req_to_slot", -1);
             if (region >= 0) {
-                memcpy(r->mirror[region], r->slots.table, (size_t)r->region[region].bytes);
+                memcpy(hb_run_mirror(r, region), r->slots.table, (size_t)r->region[region].bytes);
             }
         }
     }
@@ -158,7 +156,7 @@ static void poison_fresh(struct hb_run *r, const struct hb_forward *f) {
                 continue;
             }
             const struct hb_entry at = hb_run_slot_entry(r, k, f->live[i].slot);
-            memset(r->mirror[k] + at.at, 0xff, at.bytes);
+            memset(hb_run_mirror(r, k) + at.at, 0xff, at.bytes);
             (void)r->backend->region_write(r->handle, k, at.at, r->mirror[k] + at.at, at.bytes, &e);
         }
     }
@@ -329,7 +327,7 @@ void hb_run_forward(struct hb_run *r, const struct hb_case_step *step) {
     hb_batch_destroy(&f->batch);
     for (int32_t i = 0; i < HB_MAX_LIVE; i++) {
         for (int32_t l = 0; l < HB_MAX_LAYERS; l++) {
-            hb_ref_state_free(f->at[i][l]);
+            hb_run_state_free(r, f->at[i][l]);
         }
     }
 }

@@ -113,6 +113,7 @@ struct hb_run {
     uint8_t *mirror[HB_MAX_REGIONS];
     uint8_t *actual[HB_MAX_REGIONS];
     uint8_t *want[HB_MAX_REGIONS];
+    uint8_t is_unchanged[HB_MAX_REGIONS]; /* want holds the bytes of mirror */
     struct hb_forward_phase phase;
     struct hb_verified verified;
     int32_t step; /* index of the running step */
@@ -129,8 +130,13 @@ void hb_run_fill(struct hb_run *r, int32_t tensor, int32_t stream, int32_t layer
                  int32_t n, float *out);
 int32_t hb_run_dim(const struct hb_config *config);
 uint64_t hb_run_now(const struct hb_run *r);
+/* Adds the time since hb_run_now() was `since` to a phase (enum hb_phase). */
+void hb_run_phase(const struct hb_run *r, int32_t phase, uint64_t since);
 /* n bytes for one use, valid until the next request for this use; null (and no_memory set) when out of memory. */
 void *hb_run_bytes(struct hb_run *r, int32_t use, size_t n);
+/* A zero state of the oracle; null (and no_memory set) when out of memory. */
+struct hb_ref_state *hb_run_state_new(struct hb_run *r);
+void hb_run_state_free(struct hb_run *r, struct hb_ref_state *state);
 /* Scratch arrays of the forward. */
 float *hb_run_floats(struct hb_run *r, size_t n);
 double *hb_run_doubles(struct hb_run *r, size_t n);
@@ -143,22 +149,24 @@ const char *hb_mode_place(int32_t mode);
 void hb_run_take(struct hb_run *r, const struct hb_case_step *step);
 void hb_run_free(struct hb_run *r, const struct hb_case_step *step);
 void hb_run_copy(struct hb_run *r, const struct hb_case_step *step);
-void hb_content_reset(struct hb_content *content);
+void hb_content_reset(struct hb_run *r, struct hb_content *content);
 /* Deep copy; returns -1 when out of memory. */
-int hb_content_copy(const struct hb_config *config, struct hb_content *dst,
-                    const struct hb_content *src, int64_t n_loc);
+int hb_content_copy(struct hb_run *r, struct hb_content *dst, const struct hb_content *src,
+                    int64_t n_loc);
 int hb_content_zero(struct hb_run *r, struct hb_content *content, int32_t stream);
 
 /* run_forward.c, run_commit.c, run_verify.c */
 void hb_run_forward(struct hb_run *r, const struct hb_case_step *step);
 void hb_run_commit(struct hb_run *r, const struct hb_case_step *step);
-void hb_run_verified_free(struct hb_verified *verified);
+void hb_run_verified_free(struct hb_run *r);
 
 /* run_capture.c */
 void hb_run_capture_slots(struct hb_run *r);
 void hb_capture_free(struct hb_capture *capture);
 
 /* run_compare.c */
+/* The mirror of a region, to be written. */
+uint8_t *hb_run_mirror(struct hb_run *r, int32_t region);
 /* Reads all regions into actual. */
 int hb_run_read_regions(struct hb_run *r);
 /* want := mirror for all regions. */

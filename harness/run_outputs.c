@@ -131,9 +131,8 @@ static void check_mamba2(struct hb_run *r, struct hb_forward *f, int32_t layer,
             hb_ref_state_zero(&r->config, state);
         }
         if (row->dst > 0 && !row->is_decode) {
-            f->at[i][layer] = hb_ref_state_new(&r->config);
+            f->at[i][layer] = hb_run_state_new(r);
             if (!f->at[i][layer]) {
-                r->no_memory = 1;
                 return;
             }
         }
@@ -153,12 +152,10 @@ static void check_mamba2(struct hb_run *r, struct hb_forward *f, int32_t layer,
             r->no_memory = 1;
             return;
         }
+        hb_run_phase(r, HB_PHASE_ORACLE, t0);
         uint64_t t1 = hb_run_now(r);
         hb_run_check_row(r, f, layer, row, lb, d, d + n, d + 2 * n);
-        if (r->stats) {
-            r->stats->time_ns[HB_PHASE_ORACLE] += t1 - t0;
-            r->stats->time_ns[HB_PHASE_COMPARE] += hb_run_now(r) - t1;
-        }
+        hb_run_phase(r, HB_PHASE_COMPARE, t1);
     }
 }
 
@@ -194,9 +191,7 @@ static void check_attention(struct hb_run *r, struct hb_forward *f, int32_t laye
                              lb->host[0] + (int64_t)(row->first + t) * lb->width[0], kv, values,
                              d + at, d + n + at, d + 2 * n + at);
         }
-        if (r->stats) {
-            r->stats->time_ns[HB_PHASE_ORACLE] += hb_run_now(r) - t0;
-        }
+        hb_run_phase(r, HB_PHASE_ORACLE, t0);
         hb_run_check_row(r, f, layer, row, lb, d, d + n, d + 2 * n);
     }
 }

@@ -5,12 +5,12 @@
 
 #include "harness/run_internal.h"
 
-enum { MAX_TAKE = 64 };
+enum { MAX_TAKE = 64, EXTRA_STREAM = 1 << 20 /* streams of slots that no request owns */ };
 
-void hb_content_reset(struct hb_content *content) {
+void hb_content_reset(struct hb_run *r, struct hb_content *content) {
     free(content->loc);
     for (int32_t l = 0; l < HB_MAX_LAYERS; l++) {
-        hb_ref_state_free(content->ref[l]);
+        hb_run_state_free(r, content->ref[l]);
     }
     memset(content, 0, sizeof *content);
 }
@@ -24,14 +24,14 @@ int hb_content_zero(struct hb_run *r, struct hb_content *content, int32_t stream
         if (r->config.layer_kind[l] != HB_LAYER_MAMBA2) {
             continue;
         }
-        if (!content->ref[l]) {
-            content->ref[l] = hb_ref_state_new(&r->config);
+        if (content->ref[l]) {
+            hb_ref_state_zero(&r->config, content->ref[l]);
+        } else {
+            content->ref[l] = hb_run_state_new(r);
         }
         if (!content->ref[l]) {
-            r->no_memory = 1;
             return -1;
         }
-        hb_ref_state_zero(&r->config, content->ref[l]);
     }
     return 0;
 }
@@ -50,8 +50,8 @@ static int set_loc(struct hb_content *content, const int32_t *loc, int64_t n) {
     return 0;
 }
 
-int hb_content_copy(const struct hb_config *config, struct hb_content *dst,
-                    const struct hb_content *src, int64_t n_loc) {
+int hb_content_copy(struct hb_run *r, struct hb_content *dst, const struct hb_content *src,
+                    int64_t n_loc) {
     dst->known = src->known;
     dst->stream = src->stream;
     dst->pos = src->pos;
@@ -61,12 +61,12 @@ int hb_content_copy(const struct hb_config *config, struct hb_content *dst,
             continue;
         }
         if (!dst->ref[l]) {
-            dst->ref[l] = hb_ref_state_new(config);
+            dst->ref[l] = hb_run_state_new(r);
         }
         if (!dst->ref[l]) {
             return -1;
         }
-        hb_ref_state_copy(config, dst->ref[l], src->ref[l]);
+        hb_ref_state_copy(&r->config, dst->ref[l], src->ref[l]);
     }
     return set_loc(dst, src->loc, n_loc < src->n_loc ? n_loc : src->n_loc);
 }
@@ -157,7 +157,7 @@ static void set_table(struct hb_run *r, int32_t req, int32_t slot) {
     /* the write is checked with the next comparison */
     int32_t table = hb_run_region(r, "req_to_slot", -1);
     if (table >= 0) {
-        memcpy(r->mirror[table], r->slots.table, (size_t)r->region[table].bytes);
+        memcpy(hb_run_mirror(r, table), r->slots.table, (size_t)r->region[table].bytes);
     }
 }
 
@@ -195,8 +195,8 @@ static int write_prefix(struct hb_run *r, struct hb_content *content, int32_t sl
             hb_run_fill(r, HB_TENSOR_INIT_SSM, content->stream, l, 0, n_ssm, ssm);
             size_t cb = (size_t)n_conv * (size_t)hb_dtype_bytes(r->region[rc].dtype);
             size_t sb = (size_t)n_ssm * (size_t)hb_dtype_bytes(r->region[rs].dtype);
-            uint8_t *cw = r->mirror[rc] + (size_t)slot * cb;
-            uint8_t *sw = r->mirror[rs] + (size_t)slot * sb;
+            uint8_t *cw = hb_run_mirror(r, rc) + (size_t)slot * cb;
+            uint8_t *sw = hb_run_mirror(r, rs) + (size_t)slot * sb;
             hb_pack(r->region[rc].dtype, values, n_conv, cw);
             hb_pack(r->region[rs].dtype, ssm, n_ssm, sw);
             hb_unpack(r->region[rc].dtype, cw, n_conv, values);
@@ -211,7 +211,7 @@ static int write_prefix(struct hb_run *r, struct hb_content *content, int32_t sl
             size_t row = i < 0 ? 0 : (size_t)n_kv * (size_t)hb_dtype_bytes(r->region[i].dtype);
             for (int64_t p = 0; i >= 0 && p < prefix; p++) {
                 hb_run_fill(r, k ? HB_TENSOR_V : HB_TENSOR_K, content->stream, l, p, n_kv, values);
-                uint8_t *w = r->mirror[i] + (size_t)loc[p] * row;
+                uint8_t *w = hb_run_mirror(r, i) + (size_t)loc[p] * row;
                 hb_pack(r->region[i].dtype, values, n_kv, w);
                 bad |= r->backend->region_write(r->handle, i, (size_t)loc[p] * row, w, row, &e);
             }
@@ -246,7 +246,7 @@ static void restart(struct hb_run *r, int32_t src, int32_t dst) {
     if (ok) {
         want_slot(r, dst, src);
         if (r->content[src].known &&
-            hb_content_copy(&r->config, &r->content[dst], &r->content[src], INT64_MAX)) {
+            hb_content_copy(r, &r->content[dst], &r->content[src], INT64_MAX)) {
             r->no_memory = 1;
         }
     }
@@ -280,7 +280,12 @@ void hb_run_take(struct hb_run *r, const struct hb_case_step *step) {
         }
         model_take(&r->slots, ids[i], kind);
         want_slot(r, ids[i], -1);
-        hb_content_reset(&r->content[ids[i]]);
+        hb_content_reset(r, &r->content[ids[i]]);
+        /* a live slot that no request owns may still be reached through the mapping table */
+        if (kind == HB_SLOT_LIVE && (i > 0 || step->slot_kind) &&
+            hb_content_zero(r, &r->content[ids[i]], EXTRA_STREAM + ids[i])) {
+            return;
+        }
     }
     after_call(r, ok, "slot.take", "take");
     if (!ok || n < 1 || hb_run_done(r)) {
@@ -338,7 +343,7 @@ void hb_run_copy(struct hb_run *r, const struct hb_case_step *step) {
     if (ok) {
         want_slot(r, dst, src);
         if (r->content[src].known) {
-            if (hb_content_copy(&r->config, &r->content[dst], &r->content[src], INT64_MAX)) {
+            if (hb_content_copy(r, &r->content[dst], &r->content[src], INT64_MAX)) {
                 r->no_memory = 1;
             }
         } else if (hb_content_zero(r, &r->content[dst], r->content[dst].stream)) {

@@ -7,13 +7,14 @@
 #include "harness/run_forward.h"
 #include "harness/tree.h"
 
-void hb_run_verified_free(struct hb_verified *verified) {
+void hb_run_verified_free(struct hb_run *r) {
+    struct hb_verified *verified = &r->verified;
     for (int32_t i = 0; i < HB_MAX_VERIFY_ROWS; i++) {
         struct hb_verified_row *row = &verified->row[i];
         free(row->loc);
         for (int32_t l = 0; l < HB_MAX_LAYERS; l++) {
             for (int32_t t = 0; t < HB_MAX_DRAFT; t++) {
-                hb_ref_state_free(row->state[l][t]);
+                hb_run_state_free(r, row->state[l][t]);
             }
         }
     }
@@ -81,10 +82,9 @@ static struct hb_ref_state *node_state(struct hb_run *r, const struct hb_live_ro
     const struct hb_ref_state *from =
         t == 0 ? r->content[row->slot].ref[layer] : at[row->parent[t]];
     if (!at[t]) {
-        at[t] = hb_ref_state_new(&r->config);
+        at[t] = hb_run_state_new(r);
     }
     if (!at[t]) {
-        r->no_memory = 1;
         return NULL;
     }
     hb_ref_state_copy(&r->config, at[t], from);
@@ -120,9 +120,7 @@ void hb_run_verify_mamba2(struct hb_run *r, struct hb_forward *f, int32_t layer,
                 return;
             }
         }
-        if (r->stats) {
-            r->stats->time_ns[HB_PHASE_ORACLE] += hb_run_now(r) - t0;
-        }
+        hb_run_phase(r, HB_PHASE_ORACLE, t0);
         r->verified.row[row->row].is_known = 1;
         hb_run_check_row(r, f, layer, row, lb, d, d + n, d + 2 * n);
     }

@@ -14,13 +14,13 @@
 #include "harness/json_scan.h"
 #include "harness/safetensors_internal.h"
 
-enum { PREFIX_BYTES = 8, NAME_SHOWN = 60 };
+enum { NAME_SHOWN = 60 };
 static const uint64_t MAX_HEADER = 100000000U;
 
 /* Place of a tensor in the data block, kept beside it while the header is checked. */
-struct span {
+struct hb_st_span {
     uint64_t begin, end;
-    const char *name;
+    struct hb_st_tensor *tensor;
 };
 
 static int32_t find_dtype(const char *name) {
@@ -88,8 +88,8 @@ static int32_t read_shape(const cJSON *shape, struct hb_st_tensor *t, struct hb_
     return HB_OK;
 }
 
-static int32_t read_offsets(const cJSON *offsets, const struct hb_st_tensor *t, uint64_t data_bytes,
-                            struct span *span, struct hb_error *err) {
+static int32_t read_offsets(const cJSON *offsets, struct hb_st_tensor *t, uint64_t data_bytes,
+                            struct hb_st_span *span, struct hb_error *err) {
     const cJSON *begin = cJSON_GetArrayItem(offsets, 0);
     const cJSON *end = cJSON_GetArrayItem(offsets, 1);
     if (!cJSON_IsArray(offsets) || cJSON_GetArraySize(offsets) != 2 || !is_count(begin) ||
@@ -99,7 +99,7 @@ static int32_t read_offsets(const cJSON *offsets, const struct hb_st_tensor *t, 
             "tensor '%.*s': data_offsets is not an array of 2 integers in 0..2^53-1", NAME_SHOWN,
             t->name);
     }
-    span->name = t->name;
+    span->tensor = t;
     span->begin = (uint64_t)begin->valuedouble;
     span->end = (uint64_t)end->valuedouble;
     if (span->begin > span->end) {
@@ -150,8 +150,8 @@ static int32_t check_fields(const cJSON *entry, const char *name, struct hb_erro
     return HB_OK;
 }
 
-static int32_t read_tensor(const cJSON *entry, const uint8_t *data, uint64_t data_bytes,
-                           struct hb_st_tensor *t, struct span *span, struct hb_error *err) {
+static int32_t read_tensor(const cJSON *entry, uint64_t data_bytes, struct hb_st_tensor *t,
+                           struct hb_st_span *span, struct hb_error *err) {
     const char *name = entry->string;
     const int32_t fields = check_fields(entry, name, err);
     if (fields != HB_OK) {
@@ -172,24 +172,20 @@ static int32_t read_tensor(const cJSON *entry, const uint8_t *data, uint64_t dat
     if (shape != HB_OK) {
         return shape;
     }
-    const int32_t offsets = read_offsets(cJSON_GetObjectItemCaseSensitive(entry, "data_offsets"), t,
-                                         data_bytes, span, err);
-    if (offsets == HB_OK) {
-        t->data = data + span->begin;
-    }
-    return offsets;
+    return read_offsets(cJSON_GetObjectItemCaseSensitive(entry, "data_offsets"), t, data_bytes,
+                        span, err);
 }
 
 static int by_place(const void *a, const void *b) {
-    const struct span *x = a;
-    const struct span *y = b;
+    const struct hb_st_span *x = a;
+    const struct hb_st_span *y = b;
     if (x->begin != y->begin) {
         return x->begin < y->begin ? -1 : 1;
     }
     return (x->end > y->end) - (x->end < y->end);
 }
 
-static int32_t check_cover(struct span *span, int32_t n, uint64_t data_bytes,
+static int32_t check_cover(struct hb_st_span *span, int32_t n, uint64_t data_bytes,
                            struct hb_error *err) {
     qsort(span, (size_t)n, sizeof *span, by_place);
     uint64_t at = 0;
@@ -200,7 +196,7 @@ static int32_t check_cover(struct span *span, int32_t n, uint64_t data_bytes,
                 err, HB_ERR_PARSE,
                 "tensor '%.*s' begins at byte %llu and %s the data before it, which "
                 "ends at %llu",
-                NAME_SHOWN, span[i].name, (unsigned long long)span[i].begin, what,
+                NAME_SHOWN, span[i].tensor->name, (unsigned long long)span[i].begin, what,
                 (unsigned long long)at);
         }
         at = span[i].end;
@@ -214,8 +210,8 @@ static int32_t check_cover(struct span *span, int32_t n, uint64_t data_bytes,
 }
 
 /* Header entries to f->tensor; spans [number of entries] is scratch. */
-static int32_t read_entries(const cJSON *root, const uint8_t *data, uint64_t data_bytes,
-                            struct span *spans, struct hb_st_file *f, struct hb_error *err) {
+static int32_t read_entries(const cJSON *root, uint64_t data_bytes, struct hb_st_span *spans,
+                            struct hb_st_file *f, struct hb_error *err) {
     const cJSON *item = NULL;
     cJSON_ArrayForEach(item, root) {
         int32_t status = HB_OK;
@@ -223,7 +219,7 @@ static int32_t read_entries(const cJSON *root, const uint8_t *data, uint64_t dat
             status = check_metadata(item, err);
         } else {
             struct hb_st_tensor *t = &f->tensor[f->n_tensors++];
-            status = read_tensor(item, data, data_bytes, t, &spans[f->n_tensors - 1], err);
+            status = read_tensor(item, data_bytes, t, &spans[f->n_tensors - 1], err);
         }
         if (status != HB_OK) {
             return status;
@@ -234,7 +230,7 @@ static int32_t read_entries(const cJSON *root, const uint8_t *data, uint64_t dat
 
 /* The strict grammar first (cJSON is lenient in several places; names are unique after it), then
  * the tree. */
-static int32_t parse_header(const char *text, size_t len, cJSON **root, struct hb_error *err) {
+static int32_t parse_text(const char *text, size_t len, cJSON **root, struct hb_error *err) {
     const int32_t scan = hb_json_scan(text, len, err);
     if (scan != HB_OK) {
         return scan;
@@ -251,67 +247,92 @@ static int32_t parse_header(const char *text, size_t len, cJSON **root, struct h
     return HB_OK;
 }
 
-static int32_t parse_into(struct hb_st_file *f, struct hb_error *err) {
-    if (f->size < PREFIX_BYTES) {
-        return hb_fail_text(err, HB_ERR_PARSE, "the file has %zu bytes, the least is %d", f->size,
-                            (int)PREFIX_BYTES);
+int32_t hb_st_check_length(const uint8_t *prefix, uint64_t size, uint64_t *header,
+                           struct hb_error *err) {
+    if (size < HB_ST_PREFIX) {
+        return hb_fail_text(err, HB_ERR_PARSE, "the file has %llu bytes, the least is %d",
+                            (unsigned long long)size, (int)HB_ST_PREFIX);
     }
-    uint64_t header = 0;
-    for (int i = PREFIX_BYTES - 1; i >= 0; i--) {
-        header = header << 8 | f->memory[i];
+    uint64_t length = 0;
+    for (int i = HB_ST_PREFIX - 1; i >= 0; i--) {
+        length = length << 8 | prefix[i];
     }
-    if (header > MAX_HEADER) {
+    if (length > MAX_HEADER) {
         return hb_fail_text(err, HB_ERR_PARSE, "header length %llu is above the limit %llu",
-                            (unsigned long long)header, (unsigned long long)MAX_HEADER);
+                            (unsigned long long)length, (unsigned long long)MAX_HEADER);
     }
-    const uint64_t rest = f->size - PREFIX_BYTES;
-    if (header > rest) {
+    if (length > size - HB_ST_PREFIX) {
         return hb_fail_text(err, HB_ERR_PARSE,
                             "header length %llu goes beyond the file, %llu bytes are left",
-                            (unsigned long long)header, (unsigned long long)rest);
+                            (unsigned long long)length, (unsigned long long)(size - HB_ST_PREFIX));
     }
+    *header = length;
+    return HB_OK;
+}
+
+int32_t hb_st_parse_header(const char *text, size_t len, uint64_t data_bytes, struct hb_st_file *f,
+                           struct hb_st_span **spans, struct hb_error *err) {
     cJSON *root = NULL;
-    int32_t status =
-        parse_header((const char *)f->memory + PREFIX_BYTES, (size_t)header, &root, err);
+    int32_t status = parse_text(text, len, &root, err);
     if (status != HB_OK) {
         return status;
     }
     const size_t entries =
         (size_t)cJSON_GetArraySize(root) + 1; /* one more: never a request for 0 bytes */
-    struct span *spans = calloc(entries, sizeof *spans);
-    f->tensor = calloc(entries, sizeof *f->tensor);
-    if (spans == NULL || f->tensor == NULL) {
+    struct hb_st_file made = {NULL, 0, NULL, 0};
+    struct hb_st_span *places = calloc(entries, sizeof *places);
+    made.tensor = calloc(entries, sizeof *made.tensor);
+    if (places == NULL || made.tensor == NULL) {
         status = hb_fail_text(err, HB_ERR_MEMORY, "out of memory for %zu tensors", entries);
     } else {
-        status =
-            read_entries(root, f->memory + PREFIX_BYTES + header, rest - header, spans, f, err);
+        status = read_entries(root, data_bytes, places, &made, err);
     }
-    free(spans);
     cJSON_Delete(root);
-    return status;
-}
-
-int32_t hb_st_parse_owned(uint8_t *memory, size_t size, struct hb_st_file *out,
-                          struct hb_error *err) {
-    struct hb_st_file f = {memory, size, NULL, 0};
-    const int32_t status = parse_into(&f, err);
     if (status != HB_OK) {
-        hb_st_free(&f);
+        free(places);
+        hb_st_free(&made);
         return status;
     }
-    *out = f;
+    *f = made;
+    *spans = places;
     return HB_OK;
 }
 
+void hb_st_attach(struct hb_st_file *f, struct hb_st_span *spans, uint8_t *memory, size_t size,
+                  size_t data_at) {
+    f->memory = memory;
+    f->size = size;
+    for (int32_t i = 0; i < f->n_tensors; i++) {
+        spans[i].tensor->data = memory + data_at + spans[i].begin;
+    }
+    free(spans);
+}
+
 int32_t hb_st_parse(const void *data, size_t size, struct hb_st_file *out, struct hb_error *err) {
-    uint8_t *copy = malloc(size > 0 ? size : 1);
+    const uint8_t *bytes = data;
+    uint64_t header = 0;
+    struct hb_st_file f;
+    struct hb_st_span *spans = NULL;
+    int32_t status = hb_st_check_length(bytes, size, &header, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    const size_t data_at = HB_ST_PREFIX + (size_t)header;
+    status = hb_st_parse_header((const char *)bytes + HB_ST_PREFIX, (size_t)header, size - data_at,
+                                &f, &spans, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    uint8_t *copy = malloc(size);
     if (copy == NULL) {
+        free(spans);
+        hb_st_free(&f);
         return hb_fail_text(err, HB_ERR_MEMORY, "out of memory for %zu bytes", size);
     }
-    if (size > 0) {
-        memcpy(copy, data, size);
-    }
-    return hb_st_parse_owned(copy, size, out, err);
+    memcpy(copy, bytes, size);
+    hb_st_attach(&f, spans, copy, size, data_at);
+    *out = f;
+    return HB_OK;
 }
 
 void hb_st_free(struct hb_st_file *f) {

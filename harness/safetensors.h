@@ -11,6 +11,8 @@
 
 enum hb_st_dtype { HB_ST_F64, HB_ST_F32, HB_ST_BF16, HB_ST_F16, HB_ST_I64, HB_ST_I32, HB_ST_U8, HB_ST_BOOL, HB_N_ST_DTYPES };
 enum { HB_ST_MAX_DIMS = 8 };
+/* Largest file that is read: 8 GiB. A larger one is refused before its header is looked at. */
+#define HB_ST_MAX_FILE ((uint64_t)8 << 30)
 
 struct hb_st_tensor {
     char *name;
@@ -21,13 +23,14 @@ struct hb_st_tensor {
     int64_t n; /* elements */
 };
 struct hb_st_file {
-    uint8_t *memory;
+    uint8_t *memory; /* what the tensors' data point into */
     size_t size;
     struct hb_st_tensor *tensor;
     int32_t n_tensors;
 };
 
-/* HB_ERR_IO (cannot be read) or HB_ERR_PARSE (malformed); *out is written only on success, owned by the caller. */
+/* Length and header are checked against the file's size before the data is read. HB_ERR_IO (cannot be read, not a regular
+ * file), HB_ERR_PARSE (malformed, or larger than HB_ST_MAX_FILE) or HB_ERR_MEMORY; *out is written only on success, owned by the caller. */
 int32_t hb_st_read(const char *path, struct hb_st_file *out, struct hb_error *err);
 /* The same on memory (copied). */
 int32_t hb_st_parse(const void *data, size_t size, struct hb_st_file *out, struct hb_error *err);

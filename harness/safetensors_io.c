@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * .safetensors files: reading a whole file, and writing one through a temporary file and rename. */
+ * .safetensors files: reading one, header first, and writing one through a temporary file and rename. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,37 +17,102 @@ struct text {
     int failed;
 };
 
-static int32_t read_all(FILE *file, const char *path, uint8_t **memory, size_t *size,
-                        struct hb_error *err) {
+int32_t hb_st_open(const char *path, uint64_t limit, FILE **file, uint64_t *size,
+                   struct hb_error *err) {
     struct stat info;
-    if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode)) {
-        return hb_fail_text(err, HB_ERR_IO, "%s: not a regular file", path);
+    /* O_NONBLOCK: opening a named pipe returns at once, and fstat then says what it is */
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        return hb_fail_text(err, HB_ERR_IO, "%.180s: %s", path, strerror(errno));
     }
-    const size_t n = (size_t)info.st_size;
-    uint8_t *buffer = malloc(n > 0 ? n : 1);
-    if (buffer == NULL) {
-        return hb_fail_text(err, HB_ERR_MEMORY, "%s: out of memory for %zu bytes", path, n);
+    int32_t status = HB_OK;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        status = hb_fail_text(err, HB_ERR_IO, "%.180s: not a regular file", path);
+    } else if ((uint64_t)info.st_size > limit) {
+        status = hb_fail_text(err, HB_ERR_PARSE, "%.140s: the file has %llu bytes, the limit is %llu",
+                              path, (unsigned long long)info.st_size, (unsigned long long)limit);
     }
-    const size_t got = fread(buffer, 1, n, file);
-    if (got != n) {
-        free(buffer);
-        return hb_fail_text(err, HB_ERR_IO, "%s: %zu of %zu bytes could be read", path, got, n);
+    FILE *opened = status == HB_OK ? fdopen(fd, "rb") : NULL;
+    if (status == HB_OK && opened == NULL) {
+        status = hb_fail_text(err, HB_ERR_IO, "%.180s: %s", path, strerror(errno));
     }
-    *memory = buffer;
-    *size = n;
+    if (status != HB_OK) {
+        (void)close(fd);
+        return status;
+    }
+    *file = opened;
+    *size = (uint64_t)info.st_size;
+    return HB_OK;
+}
+
+static int32_t read_bytes(FILE *file, const char *path, uint8_t *to, size_t n,
+                          struct hb_error *err) {
+    const size_t got = fread(to, 1, n, file);
+    return got == n ? HB_OK
+                    : hb_fail_text(err, HB_ERR_IO, "%.180s: %zu of the next %zu bytes could be read",
+                                   path, got, n);
+}
+
+/* The header of the file behind its 8 bytes, into memory of its own. */
+static int32_t read_header(FILE *file, const char *path, size_t len, uint64_t data_bytes,
+                           struct hb_st_file *f, struct hb_st_span **spans, struct hb_error *err) {
+    uint8_t *text = malloc(len + 1);
+    if (text == NULL) {
+        return hb_fail_text(err, HB_ERR_MEMORY, "%.180s: out of memory for a header of %zu bytes",
+                            path, len);
+    }
+    int32_t status = read_bytes(file, path, text, len, err);
+    if (status == HB_OK) {
+        status = hb_st_parse_header((const char *)text, len, data_bytes, f, spans, err);
+    }
+    free(text);
+    return status;
+}
+
+/* Nothing of the data is read, and no memory asked for it, before the header has been found good.
+ */
+static int32_t read_open(FILE *file, const char *path, uint64_t size, struct hb_st_file *out,
+                         struct hb_error *err) {
+    uint8_t prefix[HB_ST_PREFIX];
+    uint64_t header = 0;
+    int32_t status = size < sizeof prefix ? HB_OK
+                                          : read_bytes(file, path, prefix, sizeof prefix, err);
+    status = status != HB_OK ? status : hb_st_check_length(prefix, size, &header, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    struct hb_st_file f;
+    struct hb_st_span *spans = NULL;
+    const uint64_t data_bytes = size - sizeof prefix - header;
+    status = read_header(file, path, (size_t)header, data_bytes, &f, &spans, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    uint8_t *memory = malloc(data_bytes > 0 ? (size_t)data_bytes : 1);
+    status = memory != NULL
+                 ? read_bytes(file, path, memory, (size_t)data_bytes, err)
+                 : hb_fail_text(err, HB_ERR_MEMORY, "%.180s: out of memory for %llu bytes", path,
+                                (unsigned long long)data_bytes);
+    if (status != HB_OK) {
+        free(memory);
+        free(spans);
+        hb_st_free(&f);
+        return status;
+    }
+    hb_st_attach(&f, spans, memory, (size_t)data_bytes, 0);
+    *out = f;
     return HB_OK;
 }
 
 int32_t hb_st_read(const char *path, struct hb_st_file *out, struct hb_error *err) {
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return hb_fail_text(err, HB_ERR_IO, "%s: %s", path, strerror(errno));
+    FILE *file = NULL;
+    uint64_t size = 0;
+    int32_t status = hb_st_open(path, HB_ST_MAX_FILE, &file, &size, err);
+    if (status == HB_OK) {
+        status = read_open(file, path, size, out, err);
+        (void)fclose(file); /* only read from */
     }
-    uint8_t *memory = NULL;
-    size_t size = 0;
-    const int32_t status = read_all(file, path, &memory, &size, err);
-    (void)fclose(file); /* only read from */
-    return status != HB_OK ? status : hb_st_parse_owned(memory, size, out, err);
+    return status;
 }
 
 static void put(struct text *t, const char *bytes, size_t n) {

@@ -21,6 +21,8 @@ static const double default_hang_seconds = 60;
 #else
 static const double default_hang_seconds = 20;
 #endif
+/* Before the first case of a process, where a device starts or a corpus is read: at least this. */
+static const double default_start_seconds = 60;
 enum { MAX_EARLY_DEATHS = 3 };
 
 static volatile sig_atomic_t interrupts;
@@ -138,9 +140,10 @@ static int32_t start_worker(struct hb_campaign *k, int32_t i, struct hb_error *e
     page->seed = k->next_seed++;
     page->first = w->first;
     page->started_ns = 0;
-    w->is_killed = 0;
+    w->killed = HB_KILL_NONE;
     w->is_failed = 0;
     w->cases_at_start = page->cases;
+    w->cases_seen = page->cases;
     w->quiet_since_ns = hb_now_ns();
     w->process.log.is_shown = k->s->is_verbose;
     const char *const plain[] = {k->s->program, "--child", NULL};
@@ -153,6 +156,7 @@ static int32_t start_worker(struct hb_campaign *k, int32_t i, struct hb_error *e
     if (k->s->engine) {
         hb_campaign_engine_args(k, i, &args);
         start.program = k->s->engine;
+        start.is_engine = 1;
         start.argv = args.argv;
     }
     return hb_process_start(&w->process, &start, err);
@@ -181,6 +185,7 @@ static void take_messages(struct hb_campaign *k, int32_t i, struct hb_error *err
     struct hb_campaign_worker *w = &k->worker[i];
     struct hb_message m;
     while (hb_process_message(&w->process, &m)) {
+        w->quiet_since_ns = hb_now_ns(); /* it may have waited for us to listen */
         if (m.size != sizeof m) {
             k->status = hb_fail_text(err, HB_ERR_IO, "a child process sent %u bytes instead of %zu",
                                      m.size, sizeof m);
@@ -200,26 +205,45 @@ static void take_messages(struct hb_campaign *k, int32_t i, struct hb_error *err
     hb_process_drain_log(&w->process);
 }
 
-/* Kills a worker whose case is too old, or which does not come to an end after the stop. */
+/* Kills a worker whose case is too old, which begins no new case, or which does not come to an end
+ * after the stop. */
 static void check_hang(struct hb_campaign *k, int32_t i, uint64_t now) {
     struct hb_campaign_worker *w = &k->worker[i];
     uint64_t started = __atomic_load_n(&k->page->worker[i].started_ns, __ATOMIC_ACQUIRE);
-    uint64_t since = started ? started : w->quiet_since_ns;
-    if (!started && !k->page->stop) {
+    uint64_t cases = k->page->worker[i].cases;
+    if (!k->page->stop && (started || cases != w->cases_seen)) {
         w->quiet_since_ns = now;
-        return;
+        w->cases_seen = cases;
     }
-    if (w->process.pid > 0 && !w->is_killed && now > since &&
-        (double)(now - since) * 1e-9 > k->hang_seconds) {
-        w->is_killed = 1;
+    uint64_t since = started ? started : w->quiet_since_ns;
+    double limit = !started && !k->page->stop && cases == w->cases_at_start ? k->start_seconds
+                                                                            : k->hang_seconds;
+    if (w->process.pid > 0 && !w->killed && now > since && (double)(now - since) * 1e-9 > limit) {
+        w->killed = started ? HB_KILL_IN_CASE : HB_KILL_OUTSIDE;
         hb_process_kill(&w->process);
     }
 }
 
-/* After a death with a running case: the case is the finding, the work goes on behind it. */
+/* Ended by a signal that asks a process to go, which none of ours sends to a child unless it hangs:
+ * the user, or the system when memory runs out. */
+static int is_killed_by_others(const struct hb_campaign_worker *w, int status) {
+    int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    return !w->killed && (number == SIGKILL || number == SIGTERM || number == SIGHUP);
+}
+
+/* After a death with a running case: the case is the finding, the work goes on behind it. A kill by
+ * others says nothing about the case: a campaign goes on, work that owes a result cannot. */
 static int32_t after_crash(struct hb_campaign *k, int32_t i, int status, struct hb_error *err) {
     struct hb_campaign_worker *w = &k->worker[i];
-    int32_t rc = hb_campaign_crash(k, i, status, err);
+    int32_t rc = HB_OK;
+    if (!is_killed_by_others(w, status)) {
+        rc = hb_campaign_crash(k, i, status, err);
+    } else if (k->s->child.work != HB_WORK_FUZZ) {
+        rc = hb_fail_text(err, HB_ERR_MEMORY,
+                          "the child process was killed from outside (SIG%s) while a case ran; was "
+                          "the memory short?",
+                          sigabbrev_np(WTERMSIG(status)));
+    }
     if (rc != HB_OK) {
         return rc;
     }
@@ -232,20 +256,27 @@ static int32_t after_death(struct hb_campaign *k, int32_t i, int status, struct 
     const struct hb_worker_page *page = &k->page->worker[i];
     hb_process_drain_log(&w->process);
     hb_process_close(&w->process);
-    if (w->is_failed || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) {
-        w->is_done = 1;
+    if (interrupts > 0 || w->is_failed || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) {
+        w->is_done = 1; /* once interrupted, no death says anything */
         return HB_OK;
     }
+    if (w->killed == HB_KILL_OUTSIDE) {
+        return hb_fail_text(
+            err, HB_ERR_STATE,
+            "internal error: the child made no progress for %g s outside a case",
+            page->cases == w->cases_at_start ? k->start_seconds : k->hang_seconds);
+    }
     if (page->started_ns != 0) {
-        int32_t rc = interrupts > 1 ? HB_OK : after_crash(k, i, status, err);
+        int32_t rc = after_crash(k, i, status, err);
         if (rc != HB_OK) {
             return rc;
         }
         w->n_early = 0;
     } else if (page->cases == w->cases_at_start && ++w->n_early >= MAX_EARLY_DEATHS) {
-        const char *line = w->process.log.text;
-        return hb_fail_text(err, HB_ERR_IO, "the child process ends before its first case: %.*s",
-                            (int)(strcspn(line, "\n") < 180 ? strcspn(line, "\n") : 180), line);
+        char line[180];
+        hb_log_reason(&w->process.log, line, sizeof line);
+        return hb_fail_text(err, HB_ERR_IO, "the child process ends before its first case: %s",
+                            line);
     }
     if (k->page->stop) {
         w->is_done = 1;
@@ -340,8 +371,7 @@ static uint64_t median_per_case(const struct hb_campaign *k, int what) {
     return 0;
 }
 
-/* Counts interrupts while a campaign runs; nested campaigns (confirmation) share the count. */
-static void catch_signals(int is_on) {
+void hb_supervise_catch(int is_on) {
     static struct sigaction before[3];
     static int depth;
     static const int numbers[3] = {SIGINT, SIGTERM, SIGHUP};
@@ -358,6 +388,9 @@ static void catch_signals(int is_on) {
             memset(&action, 0, sizeof action);
             action.sa_handler = on_interrupt;
             (void)sigaction(numbers[i], &action, &before[i]);
+            if (numbers[i] == SIGHUP && before[i].sa_handler == SIG_IGN) { /* nohup */
+                (void)sigaction(numbers[i], &before[i], NULL);
+            }
         } else {
             (void)sigaction(numbers[i], &before[i], NULL);
         }
@@ -373,7 +406,9 @@ int32_t hb_supervise(const struct hb_supervise *s, struct hb_supervise_result *r
     k.hang_seconds = s->hang_seconds > 0 ? s->hang_seconds : default_hang_seconds;
     memset(r, 0, sizeof *r);
     r->first_seconds = -1;
-    catch_signals(1);
+    k.start_seconds =
+        k.hang_seconds > default_start_seconds ? k.hang_seconds : default_start_seconds;
+    hb_supervise_catch(1);
     k.status = set_up(&k, &own);
     if (k.status == HB_OK && k.page) {
         loop(&k, &own);
@@ -387,7 +422,7 @@ int32_t hb_supervise(const struct hb_supervise *s, struct hb_supervise_result *r
     }
     r->is_interrupted = interrupts > 0;
     tear_down(&k);
-    catch_signals(0);
+    hb_supervise_catch(0);
     if (k.status != HB_OK && err) {
         *err = own;
     }

@@ -52,6 +52,9 @@ int32_t hb_supervise(const struct hb_supervise *s, struct hb_supervise_result *r
                      struct hb_error *err);
 /* How often the user asked to stop (SIGINT, SIGTERM, SIGHUP) during campaigns. */
 int hb_supervise_interrupts(void);
+/* Counts interrupts from is_on 1 to is_on 0 instead of dying by them; nested calls (a campaign's
+ * confirmations) share the count. A SIGHUP that was ignored (nohup) stays so. */
+void hb_supervise_catch(int is_on);
 /* Sets the defaults: one worker, plain, nothing limited, seed 1. */
 void hb_supervise_init(struct hb_supervise *s);
 /* Runs the case of file in a fresh process with the options of child; *m receives its result. */

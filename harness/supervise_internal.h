@@ -7,12 +7,16 @@
 #include "harness/process.h"
 #include "harness/supervise.h"
 
+/* By us, for a hang: in a case, which is then the finding, or outside one. */
+enum hb_kill { HB_KILL_NONE, HB_KILL_IN_CASE, HB_KILL_OUTSIDE };
+
 struct hb_campaign_worker {
     struct hb_process process;
     uint64_t first; /* index of the next case, for a restart */
     uint64_t cases_at_start;
-    uint64_t quiet_since_ns; /* last time without a running case, or of the stop */
-    int32_t is_killed;       /* by us, for a hang */
+    uint64_t quiet_since_ns; /* last sign of progress, or of the stop */
+    uint64_t cases_seen;     /* the child's count of cases at the last look */
+    int32_t killed;          /* enum hb_kill */
     int32_t is_failed;       /* it said that it cannot go on */
     int32_t is_done;
     int32_t n_early; /* deaths before the first case, in a row */
@@ -25,7 +29,7 @@ struct hb_campaign {
     int page_fd, list_fd;
     struct hb_campaign_worker *worker;
     int32_t n_workers;
-    double hang_seconds;
+    double hang_seconds, start_seconds;
     uint64_t next_seed;
     int64_t n_findings;
     uint64_t ticked_ns;

@@ -5,6 +5,7 @@
 #include "kernels/launchers.cuh"
 
 enum { QUERY_THREADS = HB_SIZE(32, 8), TILE_D = 64 };
+enum { KEPT = 32 }; /* scores that the second pass does not compute again */
 
 /* What one thread works on: token index, q head, its kv head, the last key position, and the
  * position of the row's first query token. */
@@ -45,13 +46,18 @@ HB_INLINE float score(const struct hb_k_attention &args, const struct query &q, 
            hb_dot(args.q, query_index(args, q), args.k_buf, key, args.attn_dim, args.act_dtype);
 }
 
-HB_INLINE float largest_score(const struct hb_k_attention &args, const struct query &q) {
+HB_INLINE float largest_score(const struct hb_k_attention &args, const struct query &q,
+                              float kept[KEPT]) {
     float largest = score(args, q, key_index(args, q, 0)); /* the root at the latest: seen by all */
+    kept[0] = largest;
     for (int32_t j = 1; j <= q.last; j++) {
         if (!is_visible(args, q, j)) {
             continue;
         }
         const float l = score(args, q, key_index(args, q, j));
+        if (j < KEPT) {
+            kept[j] = l;
+        }
         largest = l > largest ? l : largest;
     }
     return largest;
@@ -59,8 +65,8 @@ HB_INLINE float largest_score(const struct hb_k_attention &args, const struct qu
 
 /* out[d0 .. d0 + n_d - 1] = sum_j w_j v_j / sum_j w_j, keys ascending; keys after the query's
  * position, and nodes of other branches, are never read. */
-HB_INLINE void attend(const struct hb_k_attention &args, const struct query &q, float largest,
-                      int32_t d0, int32_t n_d) {
+HB_INLINE void attend(const struct hb_k_attention &args, const struct query &q,
+                      const float kept[KEPT], float largest, int32_t d0, int32_t n_d) {
     float total = 0.0f;
     float sum[TILE_D] = {0.0f};
     for (int32_t j = 0; j <= q.last; j++) {
@@ -68,7 +74,7 @@ HB_INLINE void attend(const struct hb_k_attention &args, const struct query &q, 
             continue;
         }
         const int64_t key = key_index(args, q, j);
-        const float weight = hb_exp(score(args, q, key) - largest);
+        const float weight = hb_exp((j < KEPT ? kept[j] : score(args, q, key)) - largest);
         total += weight;
         for (int32_t d = 0; d < n_d; d++) {
             sum[d] += weight * hb_load(args.v_buf, key + d0 + d, args.act_dtype);
@@ -101,10 +107,11 @@ HB_KERNEL(attention_v0_kernel, struct hb_k_attention, args) {
             }
             continue;
         }
-        const float largest = largest_score(args, q);
+        float kept[KEPT];
+        const float largest = largest_score(args, q, kept);
         for (int32_t d0 = 0; d0 < args.attn_dim; d0 += TILE_D) {
             const int32_t left = args.attn_dim - d0;
-            attend(args, q, largest, d0, left < TILE_D ? left : TILE_D);
+            attend(args, q, kept, largest, d0, left < TILE_D ? left : TILE_D);
         }
     }
 }

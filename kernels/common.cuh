@@ -42,6 +42,58 @@ HB_INLINE float hb_dot(const void *a, int64_t a_index, const void *b, int64_t b_
     return sum;
 }
 
+/* sum[r] = hb_dot of a with b at row[r], for four rows: one reading of a, and four sums that do not
+ * wait for each other. */
+HB_INLINE void hb_dot_rows(const void *a, int64_t a_index, const void *b, const int64_t row[4],
+                           int32_t n, int32_t dtype, float sum[4]) {
+    float s0 = 0.0f, s1 = 0.0f, s2 = 0.0f, s3 = 0.0f;
+    if (dtype == HB_BF16) {
+        const uint16_t *x = (const uint16_t *)a + a_index;
+        const uint16_t *y = (const uint16_t *)b;
+        const uint16_t *y0 = y + row[0], *y1 = y + row[1], *y2 = y + row[2], *y3 = y + row[3];
+        for (int32_t i = 0; i < n; i++) {
+            const float v = hb_bf16_to_float(x[i]);
+            s0 += v * hb_bf16_to_float(y0[i]);
+            s1 += v * hb_bf16_to_float(y1[i]);
+            s2 += v * hb_bf16_to_float(y2[i]);
+            s3 += v * hb_bf16_to_float(y3[i]);
+        }
+    } else {
+        const float *x = (const float *)a + a_index;
+        const float *y = (const float *)b;
+        const float *y0 = y + row[0], *y1 = y + row[1], *y2 = y + row[2], *y3 = y + row[3];
+        for (int32_t i = 0; i < n; i++) {
+            const float v = x[i];
+            s0 += v * y0[i];
+            s1 += v * y1[i];
+            s2 += v * y2[i];
+            s3 += v * y3[i];
+        }
+    }
+    sum[0] = s0;
+    sum[1] = s1;
+    sum[2] = s2;
+    sum[3] = s3;
+}
+
+/* sum + sum_i x[i x_stride] b[b_index + i b_stride], i ascending: four columns in shared memory,
+ * each against one column of type dtype. */
+HB_INLINE hb_vec4 hb_dot4_from(hb_vec4 sum, const hb_vec4 *x, int32_t x_stride, const void *b,
+                               int64_t b_index, int64_t b_stride, int32_t n, int32_t dtype) {
+    if (dtype == HB_BF16) {
+        const uint16_t *y = (const uint16_t *)b + b_index;
+        for (int32_t i = 0; i < n; i++, x += x_stride, y += b_stride) {
+            sum = hb_add_scaled4(sum, hb_bf16_to_float(*y), *x);
+        }
+    } else {
+        const float *y = (const float *)b + b_index;
+        for (int32_t i = 0; i < n; i++, x += x_stride, y += b_stride) {
+            sum = hb_add_scaled4(sum, *y, *x);
+        }
+    }
+    return sum;
+}
+
 /* Bit copy of one element: a NaN keeps its payload. */
 HB_INLINE void hb_copy(void *to, int64_t to_index, const void *from, int64_t from_index,
                        int32_t dtype) {
@@ -142,8 +194,8 @@ HB_INLINE float hb_add_skip(const struct hb_k_ssm &args, int32_t head, float y, 
 }
 
 /* One element of the state and its part of y, ops-mamba2.md 3: h = a h + (dt x) B, y += C h.
- * Prefill and decode share it, each product and sum rounded by itself, so that a prompt of one token and a decode step
- * agree bit for bit on every device.
+ * Prefill and decode share it, each product and sum rounded by itself, so that a prompt of one
+ * token and a decode step agree bit for bit on every device.
  */
 HB_INLINE float hb_state_step(float *h, float decay, float dt_x, float b, float c, float y) {
     *h = HB_MUL_ADD(dt_x, b, HB_MUL(decay, *h));

@@ -113,11 +113,12 @@ HB_INLINE void conv_tile(const struct hb_k_conv &args, const float *tile, int32_
                          int32_t channel0, int32_t t0) {
     const int32_t len = hb_row_len(args.rows, row);
     const int64_t token0 = (int64_t)args.rows.qsl[row] + t0;
-    for (int32_t i = HB_THREAD; i < TILE_TOKENS * TILE_CHANNELS; i += HB_THREADS) {
+    const int32_t n_tokens = len - t0 < TILE_TOKENS ? len - t0 : TILE_TOKENS;
+    for (int32_t i = HB_THREAD; i < n_tokens * TILE_CHANNELS; i += HB_THREADS) {
         const int32_t t = i / TILE_CHANNELS;
         const int32_t c = i % TILE_CHANNELS;
         const int32_t channel = channel0 + c;
-        if (t0 + t >= len || channel >= args.dim) {
+        if (channel >= args.dim) {
             continue;
         }
         const float *weight = args.weight + (int64_t)channel * args.width;
@@ -144,11 +145,11 @@ HB_KERNEL(conv_prefill_tile_kernel, struct hb_k_conv, args) {
     const int32_t len = hb_row_len(args.rows, row);
     const int32_t n_extended = len + args.width - 1;
     for (int32_t t0 = HB_BLOCK_Z * TILE_TOKENS; t0 < len; t0 += TILE_BLOCKS * TILE_TOKENS) {
-        for (int32_t i = HB_THREAD; i < n_inputs * TILE_CHANNELS; i += HB_THREADS) {
-            const int32_t k = t0 + i / TILE_CHANNELS;
+        const int32_t n_left = n_extended - t0 < n_inputs ? n_extended - t0 : n_inputs;
+        for (int32_t i = HB_THREAD; i < n_left * TILE_CHANNELS; i += HB_THREADS) {
             const int32_t channel = channel0 + i % TILE_CHANNELS;
-            if (k < n_extended && channel < args.dim) {
-                tile[i] = load_extended(args, row, channel, k);
+            if (channel < args.dim) {
+                tile[i] = load_extended(args, row, channel, t0 + i / TILE_CHANNELS);
             }
         }
         HB_SYNCTHREADS();

@@ -13,7 +13,11 @@
  *   HB_GRID(x, y, z)              grid; HB_BLOCK_X, _Y, _Z are the block's place in it,
  *                                 HB_THREAD of HB_THREADS the thread's in the block
  *   HB_SYNCTHREADS()              barrier; never in divergent code
- *   HB_MUL(a, b), HB_MUL_ADD(a, b, c)  product, product plus sum, each rounded: nvcc may not fuse them
+ *   HB_MUL(a, b), HB_MUL_ADD(a, b, c)
+ *                                 product, product plus sum, each rounded: nvcc may not fuse them
+ *   hb_vec4                       four floats (or 16 bytes to copy), 16-byte aligned; hb_zero4(),
+ *                                 hb_lane4(x, i), hb_scale4(a, x) = a x,
+ *                                 hb_add_scaled4(y, a, x) = y + a x
  *   HB_WARP_SUM(values, count)    each lane of the warp gets the sum over its lanes, count times
  *   HB_SHARED_BEGIN               before the first HB_SHARED of a kernel
  *   HB_SHARED(type, name, count)  an array in shared memory, of run-time size; one a line
@@ -69,6 +73,21 @@ enum { HB_NO_SYNC = 0, HB_SYNC = 1 };
 /* Counts the launch and turns a launch error into HB_ERR_DEVICE (table.cu). */
 extern "C" int32_t HB_K(hb_launch_status)(const char *kernel, const char *file, int32_t line);
 
+/* Four floats of shared memory at a time. */
+typedef float4 hb_vec4;
+HB_INLINE hb_vec4 hb_zero4(void) {
+    return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+HB_INLINE float hb_lane4(const hb_vec4 &x, int32_t i) {
+    return i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w;
+}
+HB_INLINE hb_vec4 hb_scale4(float a, const hb_vec4 &x) {
+    return make_float4(a * x.x, a * x.y, a * x.z, a * x.w);
+}
+HB_INLINE hb_vec4 hb_add_scaled4(const hb_vec4 &y, float a, const hb_vec4 &x) {
+    return make_float4(y.x + a * x.x, y.y + a * x.y, y.z + a * x.z, y.w + a * x.w);
+}
+
 HB_INLINE float hb_exp(float x) {
     return expf(x);
 }
@@ -102,8 +121,8 @@ HB_INLINE void hb_warp_sum(float *values, int32_t count) {
 
 #define HB_K(name) HB_PASTE(name, _emu)
 #define HB_SIZE(cuda, emu) (emu)
-/* as on the GPU: helpers inlined and arguments by value, so that arguments live in registers and only
- * the kernel's own memory accesses are instrumented */
+/* as on the GPU: helpers inlined and arguments by value, so that arguments live in registers and
+ * only the kernel's own memory accesses are instrumented */
 #define HB_INLINE static inline __attribute__((always_inline))
 #define threadIdx hb_emu_thread_idx
 #define blockIdx hb_emu_block_idx
@@ -136,6 +155,21 @@ static inline int32_t hb_emu_launch_(const char *kernel, void (*entry)(const voi
     const hb_emu_launch launch = {kernel,       entry, args, grid, (uint32_t)n_threads,
                                   shared_bytes, flags};
     return hb_emu_run(&launch);
+}
+
+/* One instrumented access for four floats; alignment is checked like any other. */
+typedef float hb_vec4 __attribute__((vector_size(16), may_alias));
+HB_INLINE hb_vec4 hb_zero4(void) {
+    return hb_vec4{0.0f, 0.0f, 0.0f, 0.0f};
+}
+HB_INLINE float hb_lane4(const hb_vec4 &x, int32_t i) {
+    return x[i];
+}
+HB_INLINE hb_vec4 hb_scale4(float a, const hb_vec4 &x) {
+    return a * x;
+}
+HB_INLINE hb_vec4 hb_add_scaled4(const hb_vec4 &y, float a, const hb_vec4 &x) {
+    return y + a * x;
 }
 
 static inline float hb_exp(float x) {

@@ -8,6 +8,7 @@
 
 enum { MAX_STATE = 256 };               /* v0 keeps one (head, p) state in a local array */
 enum { TILE_P = 8, TILE_QUERIES = 16 }; /* of the chunked form */
+enum { QUADS = TILE_P / 4 };            /* a thread works on four values of p */
 enum { SCAN_THREADS = HB_SIZE(64, 8) };
 
 /* pool[slot][head][p] := h, each element rounded once from fp32. */
@@ -72,14 +73,19 @@ struct scan {
     float *to_end; /* [C] weight of token j in the state after the chunk */
     float *x;      /* [C, TILE_P] */
     float *weight; /* [TILE_QUERIES, C] of token j in y of token i */
-    float *h;      /* [n_p, N] state before the chunk */
+    float *h;      /* [N, TILE_P] state before the chunk; as in x, entries from n_p on are unused */
 };
+
+HB_INLINE int32_t n_quads(const struct scan &s) {
+    return (s.n_p + 3) / 4;
+}
 
 HB_INLINE void load_start(const struct hb_k_ssm &args, const struct scan &s) {
     const int64_t state = hb_state_index(args, args.rows.slots[s.row], s.head, s.p0);
     const int32_t has_init = hb_row_has_init(args.rows, s.row);
     for (int32_t i = HB_THREAD; i < s.n_p * args.state_size; i += HB_THREADS) {
-        s.h[i] = has_init ? hb_load(args.pool, state + i, args.state_dtype) : 0.0f;
+        const int32_t at = i % args.state_size * TILE_P + i / args.state_size;
+        s.h[at] = has_init ? hb_load(args.pool, state + i, args.state_dtype) : 0.0f;
     }
 }
 
@@ -116,65 +122,94 @@ HB_INLINE float decay_between(const struct scan &s, int32_t i, int32_t j) {
 }
 
 /* weight[i][j] = (C_i . B_j) exp(s_i - s_j) dt_j for j <= i. Entries above the diagonal are neither
- * written nor read. */
+ * written nor read. A thread takes four values of j; where fewer are left, the first stands in for
+ * the rest. */
 HB_INLINE void weigh_pairs(const struct hb_k_ssm &args, const struct scan &s, int32_t i0,
                            int32_t n_i) {
-    for (int32_t k = HB_THREAD; k < n_i * s.len; k += HB_THREADS) {
-        const int32_t i = i0 + k / s.len;
-        const int32_t j = k % s.len;
-        if (j > i) {
+    const int32_t per_query = (s.len + 3) / 4;
+    for (int32_t k = HB_THREAD; k < n_i * per_query; k += HB_THREADS) {
+        const int32_t i = i0 + k / per_query;
+        const int32_t j0 = 4 * (k % per_query);
+        if (j0 > i) {
             continue;
         }
-        const float dot = hb_dot(args.xbc, s.c + i * s.stride, args.xbc, s.b + j * s.stride,
-                                 args.state_size, args.act_dtype);
-        s.weight[(i - i0) * args.chunk_size + j] = dot * decay_between(s, i, j) * s.dt[j];
+        const int32_t n_j = i - j0 + 1 < 4 ? i - j0 + 1 : 4;
+        int64_t row[4];
+        float dot[4];
+        for (int32_t j = 0; j < 4; j++) {
+            row[j] = s.b + (j0 + (j < n_j ? j : 0)) * s.stride;
+        }
+        hb_dot_rows(args.xbc, s.c + i * s.stride, args.xbc, row, args.state_size, args.act_dtype,
+                    dot);
+        const int32_t at = (i - i0) * args.chunk_size + j0; /* shared memory is small */
+        float *weight = s.weight + at;
+        for (int32_t j = 0; j < n_j; j++) {
+            weight[j] = dot[j] * decay_between(s, i, j0 + j) * s.dt[j0 + j];
+        }
     }
 }
 
 /* y_i = sum_{j <= i} weight[i][j] x_j + exp(s_i) C_i . h + D x_i, the terms in that order. */
 HB_INLINE void write_outputs(const struct hb_k_ssm &args, const struct scan &s, int32_t i0,
                              int32_t n_i) {
-    for (int32_t k = HB_THREAD; k < n_i * s.n_p; k += HB_THREADS) {
-        const int32_t i = i0 + k / s.n_p;
-        const int32_t p = k % s.n_p;
-        float inside = 0.0f;
-        for (int32_t j = 0; j <= i; j++) {
-            inside += s.weight[(i - i0) * args.chunk_size + j] * s.x[j * TILE_P + p];
+    for (int32_t k = HB_THREAD; k < n_i * n_quads(s); k += HB_THREADS) {
+        const int32_t i = i0 + k / n_quads(s);
+        const int32_t quad = k % n_quads(s);
+        const int32_t row = (i - i0) * args.chunk_size;
+        const float *weight = s.weight + row;
+        const hb_vec4 *x = (const hb_vec4 *)s.x + quad;
+        hb_vec4 inside = hb_zero4();
+        for (int32_t j = 0; j <= i; j++, x += QUADS) {
+            inside = hb_add_scaled4(inside, weight[j], *x);
         }
-        const int64_t c_index = s.c + i * s.stride;
-        float before = 0.0f;
-        for (int32_t n = 0; n < args.state_size; n++) {
-            before += hb_load(args.xbc, c_index + n, args.act_dtype) * s.h[p * args.state_size + n];
+        const hb_vec4 *h = (const hb_vec4 *)s.h + quad;
+        const hb_vec4 before = hb_dot4_from(hb_zero4(), h, QUADS, args.xbc, s.c + i * s.stride, 1,
+                                            args.state_size, args.act_dtype);
+        const float decay = hb_exp(s.sum[i + 1]);
+        for (int32_t p = 4 * quad; p < 4 * quad + 4 && p < s.n_p; p++) {
+            const float y = hb_lane4(inside, p % 4) + decay * hb_lane4(before, p % 4);
+            hb_store(args.y, hb_y_index(args, s.first + i, s.head, s.p0 + p), args.act_dtype,
+                     hb_add_skip(args, s.head, y, s.x[i * TILE_P + p]));
         }
-        const float y = inside + hb_exp(s.sum[i + 1]) * before;
-        hb_store(args.y, hb_y_index(args, s.first + i, s.head, s.p0 + p), args.act_dtype,
-                 hb_add_skip(args, s.head, y, s.x[i * TILE_P + p]));
     }
 }
 
-/* h := exp(s_last) h + sum_j to_end[j] x_j B_j. One thread owns an element, tokens ascending. */
+/* x_j := to_end[j] x_j, the weight of B_j in the state after the chunk. */
+HB_INLINE void scale_inputs(const struct scan &s) {
+    for (int32_t k = HB_THREAD; k < s.len * s.n_p; k += HB_THREADS) {
+        const int32_t j = k / s.n_p;
+        s.x[j * TILE_P + k % s.n_p] *= s.to_end[j];
+    }
+}
+
+/* h := exp(s_last) h + sum_j (to_end[j] x_j) B_j. One thread owns four values of p of one n, tokens
+ * ascending. */
 HB_INLINE void advance_state(const struct hb_k_ssm &args, const struct scan &s) {
     int32_t n_tokens = s.len;
     if (HB_DEFECT(args.defect, CHUNK_OFF_BY_ONE) && s.len == args.chunk_size) {
         n_tokens = s.len - 1; /* the last token of a full chunk is lost */
     }
-    for (int32_t k = HB_THREAD; k < s.n_p * args.state_size; k += HB_THREADS) {
-        const int32_t p = k / args.state_size;
-        const int32_t n = k % args.state_size;
-        float sum = hb_exp(s.sum[s.len]) * s.h[k];
-        for (int32_t j = 0; j < n_tokens; j++) {
-            const float b = hb_load(args.xbc, s.b + j * s.stride + n, args.act_dtype);
-            sum += s.to_end[j] * s.x[j * TILE_P + p] * b;
-        }
-        s.h[k] = sum;
+    const float decay = hb_exp(s.sum[s.len]);
+    for (int32_t k = HB_THREAD; k < n_quads(s) * args.state_size; k += HB_THREADS) {
+        const int32_t n = k / n_quads(s);
+        const int32_t quad = k % n_quads(s);
+        const int32_t at = n * QUADS + quad;
+        hb_vec4 *h = (hb_vec4 *)s.h + at;
+        *h = hb_dot4_from(hb_scale4(decay, *h), (const hb_vec4 *)s.x + quad, QUADS, args.xbc,
+                          s.b + n, s.stride, n_tokens, args.act_dtype);
     }
 }
 
 /* Each thread stores the elements that it owns in advance_state: no barrier lies between. */
 HB_INLINE void store_tile(const struct hb_k_ssm &args, const struct scan &s, int32_t slot) {
     const int64_t state = hb_state_index(args, slot, s.head, s.p0);
-    for (int32_t i = HB_THREAD; i < s.n_p * args.state_size; i += HB_THREADS) {
-        hb_store(args.pool, state + i, args.state_dtype, s.h[i]);
+    for (int32_t k = HB_THREAD; k < n_quads(s) * args.state_size; k += HB_THREADS) {
+        const int32_t n = k / n_quads(s);
+        const int32_t first = 4 * (k % n_quads(s));
+        for (int32_t p = first; p < first + 4 && p < s.n_p; p++) {
+            hb_store(args.pool, state + (int64_t)p * args.state_size + n, args.state_dtype,
+                     s.h[n * TILE_P + p]);
+        }
     }
 }
 
@@ -196,6 +231,8 @@ HB_INLINE void scan_chunk(const struct hb_k_ssm &args, const struct scan &s) {
         HB_SYNCTHREADS(); /* the next tile replaces the weights, or the state advances under the
                              readers */
     }
+    scale_inputs(s);
+    HB_SYNCTHREADS();
     advance_state(args, s);
 }
 
@@ -218,7 +255,7 @@ HB_KERNEL(ssd_prefill_chunk_kernel, struct hb_k_ssm, args) {
     HB_SHARED(float, to_end, args.chunk_size);
     HB_SHARED(float, x, args.chunk_size *TILE_P);
     HB_SHARED(float, weight, n_queries *args.chunk_size);
-    HB_SHARED(float, h, s.n_p *args.state_size);
+    HB_SHARED(float, h, args.state_size *TILE_P);
     s.stride = hb_token_stride(args);
     s.dt = dt;
     s.sum = sum;
@@ -246,12 +283,11 @@ HB_KERNEL(ssd_prefill_chunk_kernel, struct hb_k_ssm, args) {
 
 static size_t shared_bytes(const struct hb_k_ssm *args) {
     const int32_t n_queries = args->chunk_size < TILE_QUERIES ? args->chunk_size : TILE_QUERIES;
-    const int32_t n_p = args->head_dim < TILE_P ? args->head_dim : TILE_P;
     return 2 * HB_SHARED_BYTES(float, args->chunk_size) +
            HB_SHARED_BYTES(float, args->chunk_size + 1) +
            HB_SHARED_BYTES(float, args->chunk_size *TILE_P) +
            HB_SHARED_BYTES(float, n_queries * args->chunk_size) +
-           HB_SHARED_BYTES(float, n_p * args->state_size);
+           HB_SHARED_BYTES(float, args->state_size *TILE_P);
 }
 
 extern "C" int32_t HB_K(hb_k_ssd_prefill)(const struct hb_k_ssm *args) {

@@ -6,8 +6,37 @@
 
 enum { PIECE_BYTES = 64 }; /* of one thread */
 
+/* bytes at pool[to] := those at source[from], or zero; all three multiples of the element. */
+HB_INLINE void move_vectors(void *pool, const void *source, uint64_t to, uint64_t from,
+                            uint64_t bytes, int32_t zero) {
+    hb_vec4 *element = (hb_vec4 *)pool;
+    const hb_vec4 *old = (const hb_vec4 *)source;
+    for (uint64_t i = 0; i < bytes / sizeof *element; i++) {
+        element[to / sizeof *element + i] = zero ? hb_zero4() : old[from / sizeof *element + i];
+    }
+}
+
+HB_INLINE void move_words(void *pool, const void *source, uint64_t to, uint64_t from,
+                          uint64_t bytes, int32_t zero) {
+    uint32_t *element = (uint32_t *)pool;
+    const uint32_t *old = (const uint32_t *)source;
+    for (uint64_t i = 0; i < bytes / sizeof *element; i++) {
+        element[to / sizeof *element + i] = zero ? 0U : old[from / sizeof *element + i];
+    }
+}
+
+HB_INLINE void move_bytes(void *pool, const void *source, uint64_t to, uint64_t from,
+                          uint64_t bytes, int32_t zero) {
+    uint8_t *element = (uint8_t *)pool;
+    const uint8_t *old = (const uint8_t *)source;
+    for (uint64_t i = 0; i < bytes; i++) {
+        element[to + i] = zero ? (uint8_t)0 : old[from + i];
+    }
+}
+
 /* pool [NS1, slot_bytes], src_pool entries of the same size. One thread owns 64 bytes of one
- * destination: whole words where slots are made of words. Pairs with a negative end are skipped. */
+ * destination, in the largest element that slots are made of. Pairs with a negative end are
+ * skipped. */
 HB_KERNEL(slots_kernel, struct hb_k_slots, args) {
     const uint64_t pieces = (args.slot_bytes + PIECE_BYTES - 1) / PIECE_BYTES;
     const uint64_t item = (uint64_t)HB_BLOCK_X * (uint64_t)HB_THREADS + (uint64_t)HB_THREAD;
@@ -20,18 +49,13 @@ HB_KERNEL(slots_kernel, struct hb_k_slots, args) {
     const uint64_t bytes = left < PIECE_BYTES ? left : (uint64_t)PIECE_BYTES;
     const uint64_t to = (uint64_t)args.dst[pair] * args.slot_bytes + first;
     const uint64_t from = args.src ? (uint64_t)args.src[pair] * args.slot_bytes + first : 0;
-    if (args.slot_bytes % sizeof(uint32_t) == 0) {
-        uint32_t *pool = (uint32_t *)args.pool;
-        const uint32_t *source = args.src_pool ? (const uint32_t *)args.src_pool : pool;
-        for (uint64_t i = 0; i < bytes / sizeof *pool; i++) {
-            pool[to / sizeof *pool + i] = args.src ? source[from / sizeof *pool + i] : 0U;
-        }
+    const void *source = args.src_pool ? args.src_pool : args.pool;
+    if (args.slot_bytes % sizeof(hb_vec4) == 0) {
+        move_vectors(args.pool, source, to, from, bytes, !args.src);
+    } else if (args.slot_bytes % sizeof(uint32_t) == 0) {
+        move_words(args.pool, source, to, from, bytes, !args.src);
     } else {
-        uint8_t *pool = (uint8_t *)args.pool;
-        const uint8_t *source = args.src_pool ? (const uint8_t *)args.src_pool : pool;
-        for (uint64_t i = 0; i < bytes; i++) {
-            pool[to + i] = args.src ? source[from + i] : (uint8_t)0;
-        }
+        move_bytes(args.pool, source, to, from, bytes, !args.src);
     }
 }
 

@@ -14,9 +14,11 @@ packages=(
     libboost-context1.74.0                      # fibers of the emulator (run-time library only)
     libcmocka-dev                               # tests
 )
-if [ "${1:-}" = "--lint" ]; then
-    packages+=(clang-tidy-19 cppcheck valgrind)
-fi
+case "${1:-}" in
+'') ;;
+--lint) packages+=(clang-tidy-19 cppcheck valgrind) ;;
+*) echo "setup.sh: unknown option '$1'" >&2; exit 2 ;;
+esac
 
 missing=()
 for package in "${packages[@]}"; do

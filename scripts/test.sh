@@ -5,6 +5,10 @@
 # Usage: scripts/test.sh [--quick]   (--quick: unit tests only)
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+case "${1:-}" in
+'' | --quick) ;;
+*) echo "test.sh: unknown option '$1'" >&2; exit 2 ;;
+esac
 "$root/scripts/setup.sh" || exit $?
 passed=0
 failed=0
@@ -49,6 +53,8 @@ else
 fi
 
 if [ "${1:-}" != "--quick" ]; then
+    say "leaks, in the children too"
+    check "leaks" env ASAN_OPTIONS=detect_leaks=1 "$root/build/asan/hbfuzz" run --gen 300
     configure_and_build fuzz || exit 1
     hbfuzz="$root/build/fuzz/hbfuzz"
     say "golden tensors"

@@ -23,6 +23,8 @@ struct hb_ref_state {
 /* Allocates a zero state for config. Returns null when out of memory. */
 struct hb_ref_state *hb_ref_state_new(const struct hb_config *config);
 void hb_ref_state_free(struct hb_ref_state *state);
+/* A zero state for config, in the memory of old where that is large enough. old (may be null) is used up either way. */
+struct hb_ref_state *hb_ref_state_renew(struct hb_ref_state *old, const struct hb_config *config);
 void hb_ref_state_copy(const struct hb_config *config, struct hb_ref_state *dst, const struct hb_ref_state *src);
 /* Zero state (a request before its first token). */
 void hb_ref_state_zero(const struct hb_config *config, struct hb_ref_state *state);

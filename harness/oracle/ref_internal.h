@@ -7,6 +7,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "harness/oracle/oracle.h"
@@ -41,6 +42,7 @@ struct hb_ref_rates {
 /* A state as allocated: the public part first, then scratch that calls reuse. */
 struct hb_ref_box {
     struct hb_ref_state state;
+    size_t capacity; /* doubles behind the box */
     double *m0;      /* [H, P, N] M at the start of the call */
     double *decay;   /* [H] log decay since the start of the call */
     double *reach;   /* [H, P] growth of the underflow term, see README */

@@ -75,8 +75,25 @@ struct hb_ref_state *hb_ref_state_new(const struct hb_config *config) {
     if (box == NULL) {
         return NULL;
     }
+    box->capacity = n;
     (void)lay_out(&d, box, (double *)(box + 1));
     return &box->state;
+}
+
+/* Scratch needs no clearing: a call sets what it reads. */
+struct hb_ref_state *hb_ref_state_renew(struct hb_ref_state *old, const struct hb_config *config) {
+    struct hb_ref_box *box = old ? hb_ref_box_of(old) : NULL;
+    if (box != NULL && is_addressable(config)) {
+        const struct hb_ref_dims d = hb_ref_dims_of(config);
+        struct hb_ref_box probe = {0};
+        if (lay_out(&d, &probe, NULL) <= box->capacity) {
+            (void)lay_out(&d, box, (double *)(box + 1));
+            hb_ref_state_zero(config, old);
+            return old;
+        }
+    }
+    hb_ref_state_free(old);
+    return hb_ref_state_new(config);
 }
 
 void hb_ref_state_free(struct hb_ref_state *state) {

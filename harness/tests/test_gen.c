@@ -503,6 +503,30 @@ static void crossover_takes_from_both(void **state) {
     assert_true(changed > 350 && longer > 30);
 }
 
+/* Once a recipe looked for a layer that runs where none does, without end. */
+static void mutation_ends_when_every_layer_is_left_out(void **state) {
+    (void)state;
+    struct hb_case c;
+    hb_case_init(&c);
+    c.n_steps = 2;
+    c.step[0].kind = HB_STEP_TAKE;
+    c.step[0].from = -1;
+    c.step[1].kind = HB_STEP_FORWARD;
+    c.step[1].mode = HB_MODE_EXTEND;
+    c.step[1].layer_mask = (1 << c.config.n_layers) - 1;
+    c.step[1].n_rows = 1;
+    hb_case_normalize(&c);
+    int layer_breaks = 0;
+    for (uint64_t seed = 0; seed < 30000; seed++) {
+        struct hb_case m = c;
+        hb_mutate_case(&m, seed);
+        for (int32_t i = 0; i < m.n_breaks; i++) {
+            layer_breaks += m.brk[i].field == HB_FIELD_LAYER_ID;
+        }
+    }
+    assert_true(layer_breaks > 0); /* the recipe was met */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(valid_histories_are_legal),
@@ -518,6 +542,7 @@ int main(void) {
         cmocka_unit_test(mutants_are_normal_and_repeatable),
         cmocka_unit_test(chains_of_mutations),
         cmocka_unit_test(crossover_takes_from_both),
+        cmocka_unit_test(mutation_ends_when_every_layer_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -241,7 +241,7 @@ static void every_written_byte_of_a_batch_is_seen(void **state) {
     };
     for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++) {
         unsigned char *data = (unsigned char *)blocks[k].data;
-        size_t places[] = {0, blocks[k].bytes / 2, blocks[k].bytes - 1};
+        const size_t places[] = {0, blocks[k].bytes / 2, blocks[k].bytes - 1};
         for (size_t i = 0; i < 3; i++) {
             data[places[i]] ^= 1;
             assert_true(hb_batch_changed(&g.batch));

@@ -134,7 +134,7 @@ static void make_core(struct model *m) {
 static double step_of(const struct model *m, int32_t t, int32_t head) {
     const double bias = m->params.dt_bias ? (double)m->params.dt_bias[head] : 0.0;
     const double a = (double)m->dt[t * m->config.n_heads + head] + bias;
-    return m->config.dt_softplus ? log(1.0 + exp(a)) : a;
+    return m->config.dt_softplus ? log1p(exp(a)) : a;
 }
 
 /* C(t) . s for row i of the state array s. */
@@ -313,7 +313,7 @@ static double closed_y(const struct model *m, int32_t t, int32_t p) {
 
 static void closed_out(const struct model *m, int32_t t, double *out) {
     const struct hb_config *c = &m->config;
-    double y[MAX_INNER], v[MAX_INNER], silu[MAX_INNER];
+    double y[MAX_INNER] = {0}, v[MAX_INNER] = {0}, silu[MAX_INNER] = {0};
     const int32_t g = c->gate_norm;
     for (int32_t i = 0; i < m->inner; i++) {
         const double z = (double)m->z[t * m->inner + i];

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "harness/safetensors.h"
@@ -303,6 +304,72 @@ static void unreadable_paths_are_io_errors(void **state) {
     assert_non_null(strstr(err.text, "not a regular file"));
 }
 
+/* A sparse file of `size` bytes that begins with a header. */
+static void put_sparse(const char *path, const char *header, int64_t claimed, uint64_t size) {
+    uint8_t bytes[512];
+    const size_t n = image(header, strlen(header), claimed, 0, bytes);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(truncate(path, (off_t)size), 0);
+}
+
+static void a_pipe_is_refused_and_not_waited_for(void **state) {
+    (void)state;
+    char dir[] = "/tmp/hb_st_XXXXXX";
+    char path[64];
+    struct hb_st_file f;
+    struct hb_error err = {.struct_size = sizeof err};
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/pipe", dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    (void)alarm(20); /* a reader that waits for a writer would wait for ever */
+    assert_int_equal(hb_st_read(path, &f, &err), HB_ERR_IO);
+    (void)alarm(0);
+    assert_non_null(strstr(err.text, "pipe: not a regular file"));
+    assert_int_equal(hb_st_read("/dev/zero", &f, &err), HB_ERR_IO);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* Files that are too large, or whose header is wrong, before a byte of their data is read. */
+static void a_large_file_is_judged_by_its_header(void **state) {
+    (void)state;
+    static const struct {
+        const char *header;
+        int64_t claimed;
+        uint64_t size;
+        const char *message;
+    } files[] = {
+        {"", 0, (uint64_t)100 << 30, "has 107374182400 bytes, the limit is 8589934592"},
+        {"", 0, ((uint64_t)8 << 30) + 1, "has 8589934593 bytes, the limit is 8589934592"},
+        {"", 0, (uint64_t)8 << 30, "byte"}, /* an empty header */
+        {"{}", -1, (uint64_t)8 << 30, "the tensors cover 0 bytes, the file has 8589934582"},
+        {"", 100000001, (uint64_t)4 << 30, "header length 100000001 is above the limit 100000000"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", -1,
+         (uint64_t)4 << 30, "the tensors cover 8 bytes"},
+    };
+    char dir[] = "/tmp/hb_st_XXXXXX";
+    char path[64];
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/large", dir);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        struct hb_error err = {.struct_size = sizeof err};
+        struct hb_st_file f = {.size = 77};
+        put_sparse(path, files[i].header, files[i].claimed, files[i].size);
+        const clock_t begin = clock();
+        assert_int_equal(hb_st_read(path, &f, &err), HB_ERR_PARSE);
+        assert_true(clock() - begin < CLOCKS_PER_SEC); /* nothing of the data was read */
+        if (strstr(err.text, files[i].message) == NULL) {
+            fail_msg("file %zu: '%s'", i, err.text);
+        }
+        assert_int_equal(f.size, 77);
+    }
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 static int entries(const char *dir) {
     DIR *d = opendir(dir);
     int n = 0;
@@ -387,6 +454,8 @@ int main(void) {
         cmocka_unit_test(header_length_is_checked_before_it_is_used),
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(unreadable_paths_are_io_errors),
+        cmocka_unit_test(a_pipe_is_refused_and_not_waited_for),
+        cmocka_unit_test(a_large_file_is_judged_by_its_header),
         cmocka_unit_test(a_failed_write_leaves_nothing_behind),
         cmocka_unit_test(a_folder_that_takes_no_files_is_an_io_error),
     };

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The supervisor with children that misbehave on purpose. This program is its own child: with
- * --child it attaches to the page and acts by the case's seed, so that every way of dying can be
- * shown without a defect in a backend. */
+ * The supervisor with children that misbehave on purpose. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,190 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "harness/child_internal.h"
-#include "harness/supervise.h"
 #include "harness/supervise_internal.h"
-#include "harness/watch.h"
-
-/* What a case does: its seed modulo 100 where the variable HB_TEST_ACT is set, and only then. */
-enum act {
-    ACT_PASS,
-    ACT_FIND,
-    ACT_ABORT,
-    ACT_HANG,
-    ACT_EXIT,
-    ACT_OVERFLOW,
-    ACT_ABORT_ONCE,
-    ACT_EMULATOR,
-    ACT_KILLED,
-    ACT_HARNESS
-};
-enum { ACTIVE_EVERY = 10 };
-
-/* --- the child --- */
-
-static void overflow(void) {
-    volatile char *block = malloc(8);
-    volatile int at = 8;
-    if (block) {
-        block[at] = 1; /* AddressSanitizer reports it; other builds go on */
-    }
-    abort();
-}
-
-static void misbehave(struct hb_child *child, int act, struct hb_message *m) {
-    child->me->operation = HB_OPERATION_layer;
-    if (act == ACT_FIND) {
-        hb_verdict_set(&m->verdict, HB_VERDICT_NUMERIC, "numeric.test", "forward", HB_OK, HB_OK,
-                       "wrong on purpose");
-    } else if (act == ACT_ABORT ||
-               (act == ACT_ABORT_ONCE && child->page->options.work == HB_WORK_FUZZ)) {
-        abort();
-    } else if (act == ACT_EMULATOR) {
-        (void)fputs("line before\nhbfuzz-emu: scan_kernel: divergent barrier\n", stderr);
-        abort();
-    } else if (act == ACT_KILLED) {
-        (void)raise(SIGKILL);
-    } else if (act == ACT_HARNESS) {
-        child->me->operation = HB_OPERATION_none;
-        abort();
-    } else if (act == ACT_EXIT) {
-        _exit(33);
-    } else if (act == ACT_OVERFLOW) {
-        overflow();
-    }
-    if (act == ACT_HANG) {
-        (void)sleep(1000);
-    }
-    child->me->operation = HB_OPERATION_none;
-}
-
-static int act_of(const struct hb_case *c) {
-    const char *act = getenv("HB_TEST_ACT");
-    return act && c->config.seed % ACTIVE_EVERY == ACTIVE_EVERY - 1 ? (int)strtol(act, NULL, 10)
-                                                                    : ACT_PASS;
-}
-
-static int one(struct hb_child *child, const struct hb_case *c, uint64_t index, const char *file) {
-    struct hb_message m;
-    if (!hb_child_begin(child, c, index)) {
-        return 1;
-    }
-    memset(&m, 0, sizeof m);
-    m.size = sizeof m;
-    m.kind = HB_MESSAGE_RESULT;
-    m.index = index;
-    m.at_cases = ++child->me->cases;
-    m.at_ns = hb_now_ns() - child->page->begun_ns;
-    hb_case_id(c, m.id);
-    misbehave(child, act_of(c), &m);
-    child->me->started_ns = 0;
-    int is_fuzz = child->page->options.work == HB_WORK_FUZZ;
-    if (file) {
-        (void)snprintf(m.file, sizeof m.file, "%s", file);
-    } else if (m.verdict.kind != HB_VERDICT_PASS &&
-               hb_page_see(child->page, m.verdict.fingerprint)) {
-        (void)hb_child_save(child, c, &m);
-    } else if (is_fuzz) {
-        return 0;
-    }
-    hb_child_send(child, &m);
-    return 0;
-}
-
-static int child_main(void) {
-    static struct hb_child child;
-    struct hb_case c;
-    const char *early = getenv("HB_TEST_EARLY");
-    if (early && strcmp(early, "die") == 0) {
-        (void)fputs("no reason at all\n", stderr);
-        return 9;
-    }
-    if (hb_child_open(&child) != 0) {
-        return 5;
-    }
-    if (early && strcmp(early, "fail") == 0) {
-        struct hb_error err = {.struct_size = sizeof err};
-        hb_child_fail(&child, hb_fail_text(&err, HB_ERR_DEVICE, "no such device"), &err);
-        return 0;
-    }
-    hb_case_init(&c);
-    for (uint64_t i = child.me->first; child.page->options.work != HB_WORK_FILES; i++) {
-        c.config.seed =
-            (int32_t)(child.page->options.work == HB_WORK_FUZZ ? child.me->seed * 1000 + i : i);
-        if (one(&child, &c, i, NULL) != 0) {
-            return 0;
-        }
-    }
-    uint64_t i = 0;
-    for (const char *path = child.list; path < child.list + child.list_bytes;
-         path += strlen(path) + 1, i++) {
-        if (i >= child.me->first && hb_case_load(path, &c, NULL) == HB_OK &&
-            one(&child, &c, i, path) != 0) {
-            return 0;
-        }
-    }
-    return 0;
-}
-
-/* --- the tests --- */
-
-static char self[HB_PATH_CAP];
-static char folder[64];
-
-struct seen {
-    int32_t n, n_results;
-    struct hb_message last;
-    int32_t same, tries;
-    uint64_t next;
-    int32_t is_ordered;
-};
-
-static void on_finding(void *ctx, const struct hb_finding *f) {
-    struct seen *s = ctx;
-    s->n++;
-    s->last = *f->message;
-    s->same = f->same;
-    s->tries = f->tries;
-}
-
-static void on_result(void *ctx, const struct hb_message *m) {
-    struct seen *s = ctx;
-    s->is_ordered &= m->index == s->next;
-    s->next = m->index + 1;
-    s->n_results++;
-    if (m->verdict.kind != HB_VERDICT_PASS) {
-        s->n++;
-        s->last = *m;
-    }
-}
-
-static void prepare(struct hb_supervise *s, struct seen *seen, int32_t work, int act) {
-    char text[16];
-    memset(seen, 0, sizeof *seen);
-    seen->is_ordered = 1;
-    hb_supervise_init(s);
-    s->program = self;
-    s->child.work = work;
-    s->hang_seconds = 1;
-    s->ctx = seen;
-    s->finding = on_finding;
-    s->result = on_result;
-    (void)snprintf(s->child.out_dir, sizeof s->child.out_dir, "%s", folder);
-    (void)snprintf(text, sizeof text, "%d", act);
-    assert_int_equal(setenv("HB_TEST_ACT", text, 1), 0);
-}
-
-static struct hb_supervise_result result;
-
-static int32_t run(const struct hb_supervise *s) {
-    struct hb_error err = {.struct_size = sizeof err};
-    int32_t status = hb_supervise(s, &result, &err);
-    if (status != HB_OK) {
-        print_message("%s\n", err.text);
-    }
-    return status;
-}
+#include "harness/tests/unruly_child.h"
 
 static void counts_every_case_and_stops_at_the_limit(void **state) {
     (void)state;
@@ -341,13 +157,13 @@ static void a_sanitizer_report_names_the_kind(void **state) {
     (void)state;
     struct hb_supervise s;
     struct seen seen;
-    char path[HB_PATH_CAP + 8];
     prepare(&s, &seen, HB_WORK_FUZZ, ACT_OVERFLOW);
     s.child.limit = 12;
     s.hang_seconds = 20;
     assert_int_equal(run(&s), HB_OK);
     assert_int_equal(seen.n, 1);
 #ifdef HB_ASAN
+    char path[HB_PATH_CAP + 8];
     assert_string_equal(seen.last.verdict.check, "memory.heap-buffer-overflow");
     (void)snprintf(path, sizeof path, "%.*s.txt", (int)(strlen(seen.last.file) - 5),
                    seen.last.file);
@@ -362,7 +178,6 @@ static void a_sanitizer_report_names_the_kind(void **state) {
     assert_non_null(strstr(text, "ERROR: AddressSanitizer: heap-buffer-overflow"));
     assert_non_null(strstr(text, "SUMMARY: "));
 #else
-    (void)path;
     assert_string_equal(seen.last.verdict.check, "memory.SIGABRT");
 #endif
 }
@@ -512,26 +327,6 @@ static void no_page_no_child(void **state) {
     assert_int_equal(hb_child_open(&child), -1);
 }
 
-static int make_folder(void **state) {
-    (void)state;
-    (void)snprintf(folder, sizeof folder, "/tmp/hbfuzz-test-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    char command[] = "rm";
-    char option[] = "-rf";
-    char *argv[] = {command, option, folder, NULL};
-    pid_t pid = fork();
-    if (pid == 0) {
-        (void)execv("/bin/rm", argv);
-        _exit(1);
-    }
-    int status = 1;
-    return waitpid(pid, &status, 0) == pid && status == 0 ? 0 : -1;
-}
-
 /* The engine writes into the first folder it is given. */
 static void the_engine_gets_its_own_folder_before_those_of_the_user(void **state) {
     (void)state;
@@ -563,7 +358,7 @@ static void the_engine_gets_its_own_folder_before_those_of_the_user(void **state
     free(page);
 }
 
-int main(int argc, char **argv) {
+static int all(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_engine_gets_its_own_folder_before_those_of_the_user),
         cmocka_unit_test(counts_every_case_and_stops_at_the_limit),
@@ -586,13 +381,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(the_seen_table_tells_new_from_known),
         cmocka_unit_test(no_page_no_child),
     };
-    if (argc == 2 && strcmp(argv[1], "--child") == 0) {
-        return child_main();
-    }
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n <= 0) {
-        return 1;
-    }
-    self[n] = '\0';
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
+
+int main(int argc, char **argv) {
+    return unruly_main(argc, argv, all);
 }

@@ -26,13 +26,14 @@ static double seconds(void) {
         const double start = seconds();                                                            \
         double now = start;                                                                        \
         int count = 0;                                                                             \
-        for (; now - start < 0.15; now = seconds()) {                                              \
+        while (now - start < 0.15) {                                                               \
             for (int i = 0; i < 32; i++, count++) {                                                \
                 if ((call) != HB_OK) {                                                             \
                     (void)printf("%s: %s\n", label, rig.k->error_text());                          \
                     return 1;                                                                      \
                 }                                                                                  \
             }                                                                                      \
+            now = seconds();                                                                       \
         }                                                                                          \
         (void)printf("%-22s %8.2f us\n", label, 1e6 * (now - start) / count);                      \
     } while (0)
@@ -64,7 +65,7 @@ static int measure(const struct size *size) {
         table[i] = i;
     }
     struct array x =
-        array_random(&rig, (size_t)(n_tokens * dim) + MOST_ROWS * 16 * 16, HB_FP32, 1.0f);
+        array_random(&rig, (size_t)n_tokens * (size_t)dim + MOST_ROWS * 16 * 16, HB_FP32, 1.0f);
     struct array pool = array_random(&rig, (size_t)(SLOTS * h * p * n), HB_FP32, 1.0f);
     struct hb_k_rows rows = {n_rows, rig_device(&rig, qsl, sizeof qsl),
                              rig_device(&rig, slots, sizeof slots), NULL};

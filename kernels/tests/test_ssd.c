@@ -172,8 +172,8 @@ static void make_values(struct ssm_case *c, int integers) {
     const size_t n_y = n_tokens * (size_t)(s->heads * s->p);
     c->want = calloc(n_y + 1, sizeof(double));
     c->bound = calloc(n_y + 1, sizeof(double));
-    c->want_pool = calloc(c->pool.n, sizeof(double));
-    c->bound_pool = calloc(c->pool.n, sizeof(double));
+    c->want_pool = calloc(c->pool.n + 1, sizeof(double));
+    c->bound_pool = calloc(c->pool.n + 1, sizeof(double));
     assert_true(c->want && c->bound && c->want_pool && c->bound_pool);
 }
 
@@ -450,8 +450,7 @@ static void rows_do_not_leak_into_each_other(void **state) {
         for (size_t i = 0; i < (size_t)c.qsl[1] * width; i++) {
             xbc[i] = i % 2 ? INFINITY : NAN;
         }
-        assert_int_equal(c.rig.k->to_device((void *)(uintptr_t)c.args.xbc, xbc, c.xbc.n * 4),
-                         HB_OK);
+        rig_rewrite(&c.rig, c.args.xbc, xbc, c.xbc.n * 4);
         assert_int_equal(c.rig.k->ssd_prefill(&c.args), HB_OK);
         read_results(&c);
         for (size_t i = (size_t)(c.qsl[1] * c.s.heads * c.s.p); i < c.y.n; i++) {
