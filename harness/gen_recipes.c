@@ -319,7 +319,7 @@ static int64_t value_of(const struct spot *p, enum base base) {
     case B_VERIFY_BATCH:
         return p->h.drafted.batch_size;
     case B_LINKS:
-        return (s->n_rows + s->pad_rows) * hb_case_draft(s);
+        return ((int64_t)s->n_rows + s->pad_rows) * hb_case_draft(s);
     case B_LESS_DRAFT:
         return longest_row(s) - 1;
     case B_MAX_DRAFT:
