@@ -64,6 +64,7 @@ static void normalize_config(struct hb_case_config *g) {
         g->chunk_size &= g->chunk_size - 1; /* C >= 4 > W holds by the ranges */
     }
     g->page_chunks = g->page_chunks == 3 ? 2 : g->page_chunks;
+    g->spare_rows = g->max_draft == 0 ? 0 : g->spare_rows;
     if (g->value_class == HB_VALUES_EXACT) {
         /* exact sums exist without transcendental functions only; either activation type is allowed
          */

@@ -77,7 +77,8 @@ struct hb_case_config {
     int32_t kernel_form, thread_order, block_order, order_seed;
     int32_t value_class, unread, seed;
     int32_t relation, relation_arg; /* index in the relation table, 0 = none */
-    int32_t max_draft; /* capacity of D; 0: no speculation. The caches have a row for each row of the largest verify */
+    int32_t max_draft;  /* capacity of D; 0: no speculation */
+    int32_t spare_rows; /* rows of the intermediate caches beyond those of the largest verify */
 };
 
 struct hb_case_row {

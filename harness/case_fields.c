@@ -77,7 +77,8 @@ static const char *const break_names[] = {
     CONFIG(seed, INT32_MIN, INT32_MAX, 1, NULL), \
     CONFIG(relation, 0, 66, 0, NULL), \
     CONFIG(relation_arg, 0, 255, 0, NULL), \
-    CONFIG(max_draft, 0, HB_MAX_DRAFT, 0, NULL)
+    CONFIG(max_draft, 0, HB_MAX_DRAFT, 0, NULL), \
+    CONFIG(spare_rows, 0, 4, 0, NULL)
 
 #define STEP_FIELDS \
     STEP(kind, ANY_KIND, 0, HB_N_STEP_KINDS - 1, 0, kind_names), \

@@ -193,7 +193,8 @@ void hb_case_backend_config(const struct hb_case *c, struct hb_config *config) {
     config->n_kv = (int32_t)w.tokens + w.prefixes + w.restarts * w.context + 8;
     config->max_batch = w.batch_rows + 2;
     config->max_draft = g->max_draft;
-    config->spec_rows = g->max_draft == 0 ? 0 : w.verify_rows < 1 ? 1 : w.verify_rows;
+    config->spec_rows = w.verify_rows + g->spare_rows;
+    config->spec_rows = g->max_draft == 0 ? 0 : config->spec_rows < 1 ? 1 : config->spec_rows;
     config->max_tokens = w.batch_tokens + 4;
     config->kernel_form = g->kernel_form;
     config->thread_order = g->thread_order;

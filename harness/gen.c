@@ -112,6 +112,7 @@ static void pick_config(struct hb_gen_state *g, const struct size_limits *z) {
     cfg->unread = hb_rng_below(r, HB_N_UNREAD);
     cfg->max_draft = g->is_compact ? hb_rng_range(r, 2, 4)
                      : g->is_spec ? 1 + hb_rng_below(r, hb_rng_one_in(r, 2) ? 4 : HB_MAX_DRAFT) : 0;
+    cfg->spare_rows = g->is_spec && hb_rng_one_in(r, 3) ? hb_rng_below(r, 3) : 0;
     cfg->seed = (int32_t)(uint32_t)hb_rng_next(r);
 }
 

@@ -138,7 +138,7 @@ static uint32_t offers(const struct spot *p) {
                  : p->s->kind == HB_STEP_COMMIT ? offers_of_commit(p)
                                                 : offers_of_step(p) | offers_of_verify(p);
     o |= !p->s && p->h.drafted.is_valid && p->h.drafted.n_rows > 0 ? HB_NEED_VERIFY : 0;
-    o |= p->config.spec_rows > 1 ? HB_NEED_SPEC_ROWS : 0;
+    o |= p->config.spec_rows - p->c->config.spare_rows > 1 ? HB_NEED_SPEC_ROWS : 0;
     o |= has_layer(p, HB_LAYER_ATTENTION) ? HB_NEED_ATTENTION : 0;
     o |= has_layer(p, HB_LAYER_MAMBA2) ? HB_NEED_MAMBA : 0;
     o |= p->c->config.dt_clamp != HB_DT_CLAMP_NONE ? HB_NEED_CLAMP : 0;
@@ -325,7 +325,7 @@ static int64_t value_of(const struct spot *p, enum base base) {
     case B_MAX_DRAFT:
         return g->max_draft;
     case B_SPEC_ROWS:
-        return g->spec_rows;
+        return (int64_t)g->spec_rows - p->c->config.spare_rows;
     case B_COMMIT_ROWS:
         return s->n_rows;
     case B_LIVE_SLOT:

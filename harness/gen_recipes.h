@@ -84,7 +84,7 @@ enum base {
     B_MAX_DRAFT,
     B_NODES,  /* of the row */
     B_COMMIT_ROWS,
-    B_SPEC_ROWS,
+    B_SPEC_ROWS, /* of the largest verify */
     B_LIVE_SLOT /* of the row of the verify */
 };
 

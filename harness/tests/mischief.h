@@ -507,17 +507,14 @@ static inline int32_t mischief_finish(void *handle, struct hb_error *err) {
     m->n_finished++;
     int is_idle = m->mode == HB_MODE_IDLE;
     int continues = m->mode != HB_MODE_DECODE && m->has_prefix;
-    if (m->is_verify && m->number == 50 && m->variant == 0) {
-        mischief_flip(m, "conv", m->slot[0], 0, 1);
+    int stores = m->number == 50 && m->variant == 0 && m->is_verify;
+    if (m->is_verify && m->number == 52 && m->variant == 0) {
+        mischief_flip_node(m, 1);
     } else if (m->is_verify && m->number == 52) {
-        if (m->variant == 0) {
-            mischief_flip_node(m, 1);
-        } else {
-            mischief_add_node(m, 1);
-        }
+        mischief_add_node(m, 1);
     } else if (m->number == 13 && is_idle) {
         mischief_flip(m, "conv", 1, 0, 1);
-    } else if ((m->number == 27 && continues) || (m->number == MISCHIEF_CONV && !is_idle)) {
+    } else if (stores || (m->number == 27 && continues) || (m->number == MISCHIEF_CONV && !is_idle)) {
         mischief_flip(m, "conv", m->slot[0], 0, 1); /* the last bit: one step of the type */
     } else if (m->number == 38 && m->track_dst > 0 && m->variant == 0) {
         mischief_flip(m, "conv", m->track_dst, 0, 1);

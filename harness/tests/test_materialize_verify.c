@@ -147,6 +147,10 @@ static void normal_form_of_a_verify(void **state) {
     struct hb_config config;
     hb_case_backend_config(&c, &config);
     assert_true(config.max_draft == 3 && config.spec_rows == 3);
+    c.config.spare_rows = 2;
+    hb_case_backend_config(&c, &config);
+    assert_int_equal(config.spec_rows, 5);
+    c.config.spare_rows = 0;
     s->mode = HB_MODE_EXTEND;
     hb_case_normalize(&c);
     assert_true(s->draft == 0 && !s->ragged);
