@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { HB_MAX_LAYERS = 8, HB_MAX_CONV_WIDTH = 4, HB_MAX_STATE_SIZE = 256 };
+enum { HB_MAX_LAYERS = 8, HB_MAX_CONV_WIDTH = 4, HB_MAX_STATE_SIZE = 256, HB_MAX_HEADS = 1024 };
 
 enum hb_layer_kind { HB_LAYER_MAMBA2 = 0, HB_LAYER_ATTENTION = 1, HB_N_LAYER_KINDS = 2 };
 enum hb_dtype { HB_FP32 = 0, HB_BF16 = 1, HB_INT32 = 2, HB_N_FLOAT_DTYPES = 2 };

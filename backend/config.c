@@ -154,6 +154,13 @@ static int32_t check_values(const struct hb_config *config, struct hb_error *err
         (config->spec_rows == 0) != (config->max_draft == 0)) {
         return hb_fail(err, HB_RULE_CFG_SPEC, -1, config->spec_rows, config->max_draft);
     }
+    /* heads are a grid dimension of the kernels, and grids end at 65535 */
+    const int32_t heads[2] = {config->n_heads, config->n_q_heads};
+    for (int32_t i = 0; i < 2; i++) {
+        if (heads[i] > HB_MAX_HEADS) {
+            return hb_fail(err, HB_RULE_CFG_HEADS, i, heads[i], HB_MAX_HEADS);
+        }
+    }
     return HB_OK;
 }
 

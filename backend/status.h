@@ -160,7 +160,8 @@ enum hb_status {
     X(209, CFG_DTYPE, ERR_UNSUPPORTED, "dtype", "data type {v} is not supported")                                                           \
     X(210, CFG_DT_LIMIT, ERR_SHAPE, "dt_limit", "the lower dt limit is above the upper one")                                             \
     X(211, CFG_STATE_SIZE, ERR_UNSUPPORTED, "state_size", "state_size {v} is not supported, the most is {l}")            \
-    X(212, CFG_SPEC, ERR_SHAPE, "spec_rows", "spec_rows {v} and max_draft {l} must both be positive or both be 0")
+    X(212, CFG_SPEC, ERR_SHAPE, "spec_rows", "spec_rows {v} and max_draft {l} must both be positive or both be 0") \
+    X(213, CFG_HEADS, ERR_UNSUPPORTED, "n_heads", "head count {r} is {v}, the most that is supported is {l}")
 
 enum hb_rule {
     HB_RULE_NONE = 0,

@@ -168,6 +168,12 @@ void hb_expect_create(const struct hb_config *config, const struct hb_caps *caps
     int32_t draft = config->max_draft;
     if (rows < 0 || draft < 0 || (rows == 0) != (draft == 0)) {
         (void)hb_fail(e, HB_RULE_CFG_SPEC, ROW_NONE, rows, draft);
+        return;
+    }
+    if (config->n_heads > HB_MAX_HEADS) {
+        (void)hb_fail(e, HB_RULE_CFG_HEADS, 0, config->n_heads, HB_MAX_HEADS);
+    } else if (config->n_q_heads > HB_MAX_HEADS) {
+        (void)hb_fail(e, HB_RULE_CFG_HEADS, 1, config->n_q_heads, HB_MAX_HEADS);
     }
 }
 

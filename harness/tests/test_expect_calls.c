@@ -91,6 +91,9 @@ static void create_checks_the_intermediate_caches(void **state) {
     base.spec_rows = 2;
     base.max_draft = 3;
     create_is(&base, 0, -1, 0, 0);
+    c = base, c.n_heads = 1024, c.norm_group = 1, create_is(&c, 0, -1, 0, 0);
+    c = base, c.n_heads = 1026, c.norm_group = 1, create_is(&c, 213, 0, 1026, 1024);
+    c = base, c.n_q_heads = 1026, create_is(&c, 213, 1, 1026, 1024);
     c = base, c.spec_rows = 0, create_is(&c, 212, -1, 0, 3);
     c = base, c.max_draft = 0, create_is(&c, 212, -1, 2, 0);
     c = base, c.spec_rows = -1, create_is(&c, 212, -1, -1, 3);
