@@ -208,7 +208,8 @@ static int32_t wrong_sequence(const struct hb_golden_problem *p, int32_t seq, co
     const struct hb_golden_object o = {NULL, p->name, "config", err};
     char field[32];
     (void)snprintf(field, sizeof field, "sequences[%d]", seq);
-    return hb_golden_wrong(&o, field, item, "a length or a list of lengths, together 1..%d of a case",
+    return hb_golden_wrong(&o, field, item,
+                           "a length or a list of lengths, together 1..%d of a case",
                            (int)MAX_TOKENS);
 }
 
@@ -344,8 +345,9 @@ static int32_t check_finite(const struct hb_golden_problem *p, struct hb_error *
         const int is_float = t->dtype == HB_ST_F64 || t->dtype == HB_ST_F32 ||
                              t->dtype == HB_ST_BF16 || t->dtype == HB_ST_F16;
         const int is_expected = strncmp(t->name, "exp", 3) == 0;
-        const int is_judged = strncmp(t->name, "exp32.y", 7) == 0 ||
-                              (p->foreign[HB_BF16] != NULL && strncmp(t->name, "expbf16.y", 9) == 0);
+        const int is_judged =
+            strncmp(t->name, "exp32.y", 7) == 0 ||
+            (p->foreign[HB_BF16] != NULL && strncmp(t->name, "expbf16.y", 9) == 0);
         for (int64_t k = 0; k < t->n && is_float && !is_judged; k++) {
             const double v = hb_st_get(t, k);
             if (!(fabs(v) <= (is_expected ? DBL_MAX : (double)FLT_MAX))) {

@@ -82,11 +82,10 @@ static int32_t load_clamp(const struct hb_golden_source *s, const struct family 
     if (f->min_only && !(cJSON_IsNumber(least) && read_limit(least, &p->dt_lo))) {
         return hb_golden_wrong(&s->config, "time_step_min", least, "a number of at least 0");
     }
-    if (!f->min_only &&
-        !(cJSON_IsArray(limits) && cJSON_GetArraySize(limits) == 2 &&
-          read_limit(cJSON_GetArrayItem(limits, 0), &p->dt_lo) &&
-          read_limit(cJSON_GetArrayItem(limits, 1), &p->dt_hi) && p->dt_lo <= p->dt_hi &&
-          isfinite(p->dt_lo))) {
+    if (!f->min_only && !(cJSON_IsArray(limits) && cJSON_GetArraySize(limits) == 2 &&
+                          read_limit(cJSON_GetArrayItem(limits, 0), &p->dt_lo) &&
+                          read_limit(cJSON_GetArrayItem(limits, 1), &p->dt_hi) &&
+                          p->dt_lo <= p->dt_hi && isfinite(p->dt_lo))) {
         return hb_golden_wrong(&s->config, "time_step_limit", limits,
                                "[low, high] with 0 <= low <= high, high a number or \"inf\"");
     }
@@ -315,8 +314,8 @@ int32_t hb_golden_load_layer(const struct hb_golden_source *s, struct hb_golden_
     status = status != HB_OK ? status : load_variant(s, f, p);
     status = status != HB_OK
                  ? status
-                 : hb_golden_sequences(cJSON_GetObjectItemCaseSensitive(s->config.json, "sequences"), p,
-                                       s->err);
+                 : hb_golden_sequences(
+                       cJSON_GetObjectItemCaseSensitive(s->config.json, "sequences"), p, s->err);
     status = status != HB_OK ? status : load_params(s, p);
     status = status != HB_OK ? status : load_projection(s, p, hidden);
     status = status != HB_OK ? status : load_output(s, p, hidden);

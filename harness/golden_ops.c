@@ -83,8 +83,8 @@ int32_t hb_golden_load_conv(const struct hb_golden_source *s, struct hb_golden_p
     p->config.gate_norm = HB_GATE_NORM_NONE;
     status = status != HB_OK
                  ? status
-                 : hb_golden_sequences(cJSON_GetObjectItemCaseSensitive(s->config.json, "sequences"), p,
-                                       s->err);
+                 : hb_golden_sequences(
+                       cJSON_GetObjectItemCaseSensitive(s->config.json, "sequences"), p, s->err);
     const int64_t x[2] = {p->n_tokens, channels};
     status = status != HB_OK ? status : hb_golden_inputs(p, s->err);
     status =
@@ -135,9 +135,8 @@ static int32_t norm_variant(const struct hb_golden_object *row, struct hb_golden
     }
     const int gated = is_before ? HB_GATE_NORM_BEFORE : HB_GATE_NORM_AFTER;
     p->config.gate_norm = has_gate ? gated : HB_NORM_ONLY;
-    if (!cJSON_IsNull(group) &&
-        (!hb_golden_whole(group, 1, p->d_inner, &p->config.norm_group) ||
-         p->d_inner % p->config.norm_group != 0)) {
+    if (!cJSON_IsNull(group) && (!hb_golden_whole(group, 1, p->d_inner, &p->config.norm_group) ||
+                                 p->d_inner % p->config.norm_group != 0)) {
         return hb_golden_wrong(row, "group", group, "null or a divisor of %d", p->d_inner);
     }
     p->config.norm_eps = (float)p->eps;

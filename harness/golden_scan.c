@@ -125,8 +125,8 @@ int32_t hb_golden_load_scan(const struct hb_golden_source *s, struct hb_golden_p
     p->config.gate_norm = HB_GATE_NORM_NONE;
     status = status != HB_OK
                  ? status
-                 : hb_golden_sequences(cJSON_GetObjectItemCaseSensitive(s->config.json, "sequences"), p,
-                                       s->err);
+                 : hb_golden_sequences(
+                       cJSON_GetObjectItemCaseSensitive(s->config.json, "sequences"), p, s->err);
     status = status != HB_OK ? status : scan_inputs(s, p);
     status = status != HB_OK ? status : scan_params(s, p);
     status = status != HB_OK ? status : scan_states(s, p);

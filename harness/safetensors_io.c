@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * .safetensors files: reading one, header first, and writing one through a temporary file and rename. */
+ * .safetensors files: reading one, header first, and writing one through a temporary file and
+ * rename. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -29,8 +30,9 @@ int32_t hb_st_open(const char *path, uint64_t limit, FILE **file, uint64_t *size
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         status = hb_fail_text(err, HB_ERR_IO, "%.180s: not a regular file", path);
     } else if ((uint64_t)info.st_size > limit) {
-        status = hb_fail_text(err, HB_ERR_PARSE, "%.140s: the file has %llu bytes, the limit is %llu",
-                              path, (unsigned long long)info.st_size, (unsigned long long)limit);
+        status =
+            hb_fail_text(err, HB_ERR_PARSE, "%.140s: the file has %llu bytes, the limit is %llu",
+                         path, (unsigned long long)info.st_size, (unsigned long long)limit);
     }
     FILE *opened = status == HB_OK ? fdopen(fd, "rb") : NULL;
     if (status == HB_OK && opened == NULL) {
@@ -49,8 +51,8 @@ static int32_t read_bytes(FILE *file, const char *path, uint8_t *to, size_t n,
                           struct hb_error *err) {
     const size_t got = fread(to, 1, n, file);
     return got == n ? HB_OK
-                    : hb_fail_text(err, HB_ERR_IO, "%.180s: %zu of the next %zu bytes could be read",
-                                   path, got, n);
+                    : hb_fail_text(err, HB_ERR_IO,
+                                   "%.180s: %zu of the next %zu bytes could be read", path, got, n);
 }
 
 /* The header of the file behind its 8 bytes, into memory of its own. */
@@ -75,8 +77,8 @@ static int32_t read_open(FILE *file, const char *path, uint64_t size, struct hb_
                          struct hb_error *err) {
     uint8_t prefix[HB_ST_PREFIX];
     uint64_t header = 0;
-    int32_t status = size < sizeof prefix ? HB_OK
-                                          : read_bytes(file, path, prefix, sizeof prefix, err);
+    int32_t status =
+        size < sizeof prefix ? HB_OK : read_bytes(file, path, prefix, sizeof prefix, err);
     status = status != HB_OK ? status : hb_st_check_length(prefix, size, &header, err);
     if (status != HB_OK) {
         return status;
