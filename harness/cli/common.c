@@ -124,9 +124,7 @@ void hb_cli_record_context(const struct hb_args *args, struct hb_record_context 
     ctx->defect = args->defect;
 }
 
-int hb_cli_setup(const struct hb_args *args, char *program, size_t cap, struct hb_supervise *s) {
-    struct hb_error err = {.struct_size = sizeof err};
-    hb_supervise_init(s);
+int hb_cli_defect_here(const struct hb_args *args) {
 #ifndef HB_DEFECTS
     if (args->defect != HB_DEFECT_NONE) {
         hb_cli_complain(
@@ -134,7 +132,18 @@ int hb_cli_setup(const struct hb_args *args, char *program, size_t cap, struct h
             (int)args->defect);
         return HB_EXIT_NOT_HERE;
     }
+#else
+    (void)args;
 #endif
+    return HB_EXIT_OK;
+}
+
+int hb_cli_setup(const struct hb_args *args, char *program, size_t cap, struct hb_supervise *s) {
+    struct hb_error err = {.struct_size = sizeof err};
+    hb_supervise_init(s);
+    if (hb_cli_defect_here(args) != HB_EXIT_OK) {
+        return HB_EXIT_NOT_HERE;
+    }
     int32_t status = hb_backend_available(args->backend, &err);
     if (status == HB_OK && args->compare >= 0) {
         status = hb_backend_available(args->compare, &err);

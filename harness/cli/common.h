@@ -24,6 +24,8 @@ void hb_cli_complain(const char *format, ...) __attribute__((format(printf, 1, 2
 /* Complains and gives the exit code of the status: 3 for what is not here, 4 for the environment.
  */
 int hb_cli_failed(int32_t status, const struct hb_error *err);
+/* 0, or complains and gives 3 when --defect is given and the build has no planted defects. */
+int hb_cli_defect_here(const struct hb_args *args);
 /* Absolute path of the running program; 0 or -1. */
 int hb_cli_self(char *out, size_t cap);
 /* Makes path and the folders above it, and sees that it can be written to. */

@@ -150,6 +150,7 @@ static int check_here(const struct hb_args *args, const char *dir) {
         hb_golden_options_init(&o, dir);
         o.seed = args->seed;
         o.filter = args->filter;
+        o.defect = args->defect;
         struct table t = {.args = args};
         status = hb_golden_check(backend, &o, on_result, &t, &n[0], &n[1], &n[2], &err);
         end_row(&t);
@@ -187,9 +188,11 @@ static int exit_code(int status) {
 /* Runs this program again with the same options; stdout and stderr are inherited. */
 static int check_in_child(const struct hb_args *args, const char *self, const char *dir) {
     char seed[32];
+    char defect[16];
     const char *argv[16];
     int n = 0;
     (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)args->seed);
+    (void)snprintf(defect, sizeof defect, "%d", (int)args->defect);
     const char *words[] = {self,
                            "check",
                            "--backend",
@@ -202,7 +205,9 @@ static int check_in_child(const struct hb_args *args, const char *self, const ch
                            : args->verbose ? "--verbose"
                                            : NULL,
                            args->filter ? "--filter" : NULL,
-                           args->filter};
+                           args->filter,
+                           args->defect ? "--defect" : NULL,
+                           args->defect ? defect : NULL};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (words[i]) {
             argv[n++] = words[i];
@@ -218,8 +223,8 @@ static int check_in_child(const struct hb_args *args, const char *self, const ch
     if (pid == 0) {
         const char *sanitizer = getenv("ASAN_OPTIONS");
         char text[1024];
-        (void)snprintf(text, sizeof text, "exitcode=77%s%s", sanitizer ? ":" : "",
-                       sanitizer ? sanitizer : "");
+        (void)snprintf(text, sizeof text, "allocator_may_return_null=1:exitcode=77%s%s",
+                       sanitizer ? ":" : "", sanitizer ? sanitizer : "");
         (void)setenv("ASAN_OPTIONS", text, 1);
         (void)setenv(child_variable, "1", 1);
         (void)execv(self, (char *const *)argv);
@@ -236,6 +241,9 @@ int hb_verb_check(const struct hb_args *args) {
     char self[HB_PATH_CAP];
     char dir[HB_PATH_CAP];
     struct hb_error err = {.struct_size = sizeof err};
+    if (hb_cli_defect_here(args) != HB_EXIT_OK) {
+        return HB_EXIT_NOT_HERE;
+    }
     int32_t status = hb_backend_available(args->backend, &err);
     if (status != HB_OK) {
         return hb_cli_failed(status, &err);
