@@ -2,6 +2,7 @@
  * check: golden tensors of other projects against a backend. The work is done in a process of its
  * own, so that a crash of the backend is a result like others. */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,8 +172,14 @@ static int check_here(const struct hb_args *args, const char *dir) {
 static int exit_code(int status) {
     static const int ours[] = {HB_EXIT_OK, HB_EXIT_FINDINGS, HB_EXIT_NOT_HERE, HB_EXIT_ENVIRONMENT,
                                HB_EXIT_INTERNAL};
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) {
+    int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (hb_supervise_interrupts() > 0 || number == SIGINT) {
         return HB_EXIT_INTERRUPTED;
+    }
+    if (number == SIGKILL || number == SIGTERM || number == SIGHUP) {
+        hb_cli_complain("the check was killed from outside (SIG%s); was the memory short?",
+                        sigabbrev_np(number));
+        return HB_EXIT_ENVIRONMENT;
     }
     for (size_t i = 0; WIFEXITED(status) && i < sizeof ours / sizeof ours[0]; i++) {
         if (WEXITSTATUS(status) == ours[i]) {
@@ -215,8 +222,10 @@ static int check_in_child(const struct hb_args *args, const char *self, const ch
     }
     argv[n] = NULL;
     (void)fflush(NULL);
+    hb_supervise_catch(1);
     pid_t pid = fork();
     if (pid < 0) {
+        hb_supervise_catch(0);
         hb_cli_complain("cannot start a child process: %s", strerror(errno));
         return HB_EXIT_ENVIRONMENT;
     }
@@ -231,9 +240,13 @@ static int check_in_child(const struct hb_args *args, const char *self, const ch
         _exit(HB_EXIT_INTERNAL);
     }
     int status = 0;
-    (void)signal(SIGINT, SIG_IGN); /* the child ends by it, and this process tells how */
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        if (hb_supervise_interrupts() > 0) {
+            (void)kill(pid, SIGKILL);
+        }
+        (void)poll(NULL, 0, 20);
     }
+    hb_supervise_catch(0);
     return exit_code(status);
 }
 
