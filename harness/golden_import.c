@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "harness/json_scan.h"
 #include "harness/safetensors_internal.h"
@@ -48,35 +49,27 @@ int32_t hb_golden_op_known(const char *op) {
     return found == NULL ? -1 : found->load != NULL;
 }
 
-static int32_t read_stream(FILE *file, const char *path, size_t limit, char **text, size_t *len,
-                           struct hb_error *err) {
-    char *buffer = malloc(limit + 1);
-    if (buffer == NULL) {
-        return hb_fail_text(err, HB_ERR_MEMORY, "%s: out of memory", path);
+int32_t hb_golden_read_text(const char *path, size_t limit, char **text, size_t *len,
+                            struct hb_error *err) {
+    int fd = -1;
+    uint64_t size = 0;
+    size_t n = 0;
+    int32_t status = hb_st_open(path, limit, &fd, &size, err);
+    if (status != HB_OK) {
+        return status;
     }
-    const size_t n = fread(buffer, 1, limit + 1, file);
-    if (ferror(file) || n > limit) {
+    char *buffer = malloc((size_t)size + 1);
+    status = buffer != NULL ? hb_st_fill(fd, path, buffer, (size_t)size, &n, err)
+                            : hb_fail_text(err, HB_ERR_MEMORY, "%.180s: out of memory", path);
+    (void)close(fd); /* only read from */
+    if (buffer == NULL || status != HB_OK) {
         free(buffer);
-        return ferror(file) ? hb_fail_text(err, HB_ERR_IO, "%s: cannot be read", path)
-                            : hb_fail_text(err, HB_ERR_PARSE,
-                                           "%s: larger than the limit of %zu bytes", path, limit);
+        return status;
     }
     buffer[n] = '\0';
     *text = buffer;
     *len = n;
     return HB_OK;
-}
-
-int32_t hb_golden_read_text(const char *path, size_t limit, char **text, size_t *len,
-                            struct hb_error *err) {
-    FILE *file = NULL;
-    uint64_t size = 0;
-    int32_t status = hb_st_open(path, limit, &file, &size, err);
-    if (status == HB_OK) {
-        status = read_stream(file, path, limit, text, len, err);
-        (void)fclose(file); /* only read from */
-    }
-    return status;
 }
 
 static const char *text_of(const cJSON *object, const char *key) {
