@@ -103,7 +103,7 @@ static int has_bytes(const char *path, const uint8_t *data, size_t size) {
     while (first < size && is_space(data[first])) {
         first++;
     }
-    if (first < size && memchr("{[\"", data[first], 3)) {
+    if (first < size && (data[first] == '{' || data[first] == '[' || data[first] == '"')) {
         return 0;
     }
     for (size_t i = 0; i < size && i < TEXT_LOOK; i++) {

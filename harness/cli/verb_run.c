@@ -141,7 +141,7 @@ static int32_t find_destination(const char *out, struct destination *d, struct h
 
 static int execute_to_file(struct run *k, struct hb_supervise *s, struct hb_error *err,
                            int32_t *status) {
-    struct destination d;
+    struct destination d = {.is_direct = 0};
     const char *out = k->args->out;
     if (!out) {
         return execute(k, s, NULL, err, status);
