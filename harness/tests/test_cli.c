@@ -208,9 +208,10 @@ static void an_engine_or_defect_that_is_not_here_is_3(void **state) {
         check_bad(&row, 1);
     }
 #ifndef HB_DEFECTS
-    static const struct bad row = {"fuzz forward --defect 1", 3,
-                                   "this build has no planted defects"};
-    check_bad(&row, 1);
+    static const struct bad rows[2] = {
+        {"fuzz forward --defect 1", 3, "this build has no planted defects"},
+        {"check --defect 1", 3, "this build has no planted defects"}};
+    check_bad(rows, 2);
 #endif
 }
 
@@ -372,6 +373,13 @@ static void repro_says_whether_runs_agree(void **state) {
 }
 
 #ifdef HB_DEFECTS
+static void check_passes_a_planted_defect_on(void **state) {
+    (void)state;
+    assert_int_equal(run("check --quiet --filter conv_w4"), 0);
+    assert_int_equal(run("check --quiet --filter conv_w4 --defect CONV_SHORT_PROMPT"), 1);
+    assert_string_equal(last_line(out_text), "check: 0 passed, 1 failed, 0 skipped\n");
+}
+
 /* A planted defect from fuzz to repro: found, saved, confirmed, same verdict each time, silent
  * without the defect. */
 static void a_planted_defect_is_found_and_reproduced(void **state) {
@@ -447,6 +455,7 @@ int main(void) {
         cmocka_unit_test(fuzz_ends_with_its_line),
         cmocka_unit_test(repro_says_whether_runs_agree),
 #ifdef HB_DEFECTS
+        cmocka_unit_test(check_passes_a_planted_defect_on),
         cmocka_unit_test(a_planted_defect_is_found_and_reproduced),
 #endif
         cmocka_unit_test(an_interrupt_is_130_and_keeps_what_was_done),
