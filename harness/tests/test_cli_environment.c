@@ -199,6 +199,42 @@ static void check_takes_its_child_along(void **state) {
     }
 }
 
+/* The first child of a process, 0 if there is none. */
+static pid_t child_of(pid_t pid) {
+    char path[64];
+    char text[32] = "";
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
+    FILE *f = fopen(path, "re");
+    if (!f) {
+        return 0;
+    }
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    (void)fclose(f);
+    return (pid_t)strtol(text, NULL, 10);
+}
+
+static void a_child_killed_from_outside_is_4_and_keeps_what_was_done(void **state) {
+    (void)state;
+    static char text[TEXT_CAP];
+    pid_t pid = start("run --gen 10000000 --size small --out @/killed.jsonl");
+    (void)usleep(300000);
+    for (int i = 0; i < 10; i++) { /* a kill between two cases is made good by a new child */
+        pid_t child = child_of(pid);
+        if (child > 0) {
+            (void)kill(child, SIGKILL);
+        }
+        (void)usleep(300000);
+    }
+    (void)kill(pid, SIGINT); /* where it goes on all the same */
+    assert_int_equal(finish(pid), 4);
+    assert_non_null(strstr(err_text, "killed from outside (SIGKILL)"));
+    assert_int_equal(count_lines(err_text), 1);
+    assert_non_null(strstr(last_line(out_text), ", 0 findings, "));
+    read_back(in_folder("killed.jsonl"), text);
+    assert_int_equal(text[0], '{');
+    assert_int_equal(count_containing(".part"), 0);
+}
+
 static void parallel_runs_share_no_temporary_file(void **state) {
     (void)state;
     pid_t first = start("run --gen 10000000 --backend oracle --out @/parallel.jsonl");
@@ -248,6 +284,8 @@ int main(void) {
         cmocka_unit_test_setup(a_folder_is_read_with_its_links_and_without_leftovers, start_plainly),
         cmocka_unit_test_setup(a_signal_to_the_group_is_no_finding, start_plainly),
         cmocka_unit_test_setup(check_takes_its_child_along, start_plainly),
+        cmocka_unit_test_setup(a_child_killed_from_outside_is_4_and_keeps_what_was_done,
+                               start_plainly),
         cmocka_unit_test_setup(parallel_runs_share_no_temporary_file, start_plainly),
         cmocka_unit_test_setup(an_interrupted_gen_leaves_whole_cases, start_plainly),
     };
