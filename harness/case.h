@@ -225,8 +225,10 @@ char *hb_case_to_json(const struct hb_case *c, const char *predicted);
 /* Strict: HB_ERR_PARSE with position, value and limit in err for every fault; *out is written only on success.
  * A top-level "predicted" is ignored. */
 int32_t hb_case_from_json(const char *text, size_t len, struct hb_case *out, struct hb_error *err);
-/* Reads a case file: JSON if its first non-space byte is '{', else bytes. path "-" is standard input.
- * HB_ERR_IO or HB_ERR_PARSE. */
+/* Reads a case from a regular file, or standard input for the path "-". HB_ERR_IO or HB_ERR_PARSE, with the path first
+ * in err. A name that ends in .json is JSON. Otherwise what begins with the magic "HBC1" is bytes; what begins with a
+ * byte order mark, or whose first non-space byte is one of {[", is JSON; of the rest, a file with a byte below 0x09 or
+ * above 0x7e among its first 64 is bytes, any other JSON. JSON that is not a case is refused. */
 int32_t hb_case_load(const char *path, struct hb_case *out, struct hb_error *err);
 /* Writes canonical bytes (or JSON when the name ends in .json) by a temporary file and rename: never half a file. */
 int32_t hb_case_save(const char *path, const struct hb_case *c, struct hb_error *err);

@@ -40,6 +40,16 @@ void hb_finding_path(const char *dir, int32_t target, const char *word, const ch
                    fingerprint, id);
 }
 
+int32_t hb_finding_save(const char *path, const struct hb_case *c, struct hb_error *err) {
+    char dir[HB_PATH_CAP];
+    const char *slash = strrchr(path, '/');
+    if (slash && slash > path) {
+        (void)snprintf(dir, sizeof dir, "%.*s", (int)(slash - path), path);
+        (void)mkdir(dir, 0777); /* the file tells */
+    }
+    return hb_case_save(path, c, err);
+}
+
 int hb_page_see(struct hb_page *page, const char *fingerprint) {
     uint32_t n = __atomic_load_n(&page->n_seen, __ATOMIC_ACQUIRE);
     for (uint32_t i = 0; i < n && i < HB_MAX_SEEN; i++) {
@@ -226,7 +236,7 @@ int hb_child_save(const struct hb_child *child, const struct hb_case *c, struct 
     hb_finding_path(child->page->options.out_dir, c->config.target,
                     hb_verdict_name(m->verdict.kind), m->verdict.fingerprint, m->id, m->file,
                     sizeof m->file);
-    int32_t status = hb_case_save(m->file, c, &err);
+    int32_t status = hb_finding_save(m->file, c, &err);
     if (status != HB_OK) {
         hb_child_fail(child, status, &err);
         return -1;
@@ -292,15 +302,17 @@ static int result_one(struct hb_child *child, const struct hb_case *c, uint64_t 
     m.launches = stats->launches;
     m.tokens = stats->tokens;
     hb_case_id(c, m.id);
+    int rc = 0;
     if (file) {
         (void)snprintf(m.file, sizeof m.file, "%s", file);
     } else if (hb_verdict_is_finding(m.verdict.kind) && child->page->options.out_dir[0] &&
                hb_page_see(child->page, m.verdict.fingerprint) &&
                hb_child_save(child, c, &m) != 0) {
-        return -1;
+        m.file[0] = '\0'; /* the finding counts without its file */
+        rc = -1;
     }
     hb_child_send(child, &m);
-    return 0;
+    return rc;
 }
 
 static int gen_loop(struct hb_child *child) {

@@ -104,6 +104,8 @@ size_t hb_page_bytes(int32_t n_workers);
 /* "<dir>/<target>-<word>-<fingerprint8>-<id8>.case" */
 void hb_finding_path(const char *dir, int32_t target, const char *word, const char *fingerprint,
                      const char *id, char *out, size_t cap);
+/* Writes the case there; makes the folder if it is not there yet. */
+int32_t hb_finding_save(const char *path, const struct hb_case *c, struct hb_error *err);
 /* 1 if the fingerprint was new; thread and process safe. 0 also when the table is full. */
 int hb_page_see(struct hb_page *page, const char *fingerprint);
 

@@ -17,8 +17,7 @@
 enum {
     MAX_TRIES = 5, /* of a finding that did not repeat at once */
     EXIT_ENGINE_OOM =
-        71, /* the engine's code for its memory limit, which counts all cases since the start */
-    MAX_ENGINE_ARGS = 48
+        71 /* the engine's code for its memory limit, which counts all cases since the start */
 };
 
 /* --- a death as a verdict --- */
@@ -108,7 +107,7 @@ int32_t hb_campaign_crash(struct hb_campaign *k, int32_t i, int status, struct h
     } else if (k->s->child.out_dir[0]) {
         hb_finding_path(k->s->child.out_dir, m.target, hb_verdict_name(m.verdict.kind),
                         m.verdict.fingerprint, m.id, m.file, sizeof m.file);
-        int32_t rc = hb_case_save(m.file, &c, err);
+        int32_t rc = hb_finding_save(m.file, &c, err);
         if (rc != HB_OK) {
             return rc;
         }
@@ -310,7 +309,7 @@ void hb_campaign_engine_args(const struct hb_campaign *k, int32_t i, struct hb_e
     for (int j = 0; j <= n_options; j++) {
         args->argv[n++] = args->text[j];
     }
-    for (int32_t j = 0; j < k->s->n_engine_args && n < MAX_ENGINE_ARGS; j++) {
+    for (int32_t j = 0; j < k->s->n_engine_args && j < HB_MAX_ENGINE_ARGS; j++) {
         args->argv[n++] = k->s->engine_args[j];
     }
 }

@@ -8,7 +8,9 @@
  * the oracle on the values as handed over; (a) |O - S| <= 2^-40 (mag + |S|)              our
  * mathematics against other people's (b) |backend - Q| <= B                        the backend
  * against the oracle, also where nothing is stored (c) |backend - S| <= B + |Q - O| + 2^-40 (mag +
- * |S|), mapped through |W_out| where there is an output projection. */
+ * |S|), mapped through |W_out| where there is an output projection. The producer's own results E
+ * in fp32 and bf16 are judged on the stored segments as those of a foreign backend: |E - Q| <= B
+ * with a profile of its freedom (golden_run.c). */
 #ifndef HB_HARNESS_GOLDEN_H
 #define HB_HARNESS_GOLDEN_H
 
@@ -49,8 +51,8 @@ struct hb_golden_case_result {
                        */
     /* largest error as a share of its bound; -1 where nothing was compared */
     double share[HB_N_GOLDEN_TENSORS][HB_N_GOLDEN_CHECKS];
-    double share_foreign; /* the producer's own result in this type (exp32.y, expbf16.y) against Q:
-                             information only */
+    double share_foreign; /* the producer's own result in this type (exp32.y, expbf16.y) against Q,
+                             as a share of the bound of a producer's profile; -1: not judged */
     int64_t compared[HB_N_GOLDEN_TENSORS]; /* elements compared with stored values */
 };
 

@@ -10,7 +10,7 @@ static const double FLOAT64_SHARE =
 /* One output element in the place where values are stored: after the output projection if the case
  * has one. */
 struct mapped {
-    double got, q, o, bound, q_to_o, mag;
+    double got, q, o, bound, q_to_o, mag, foreign_bound;
 };
 
 static struct mapped map_output(const struct hb_golden_run *r, int64_t row, int64_t j,
@@ -24,11 +24,12 @@ static struct mapped map_output(const struct hb_golden_run *r, int64_t row, int6
                                r->o_out[first + j],
                                r->q_bound[first + j],
                                distance,
-                               r->q_mag[first + j]};
+                               r->q_mag[first + j],
+                               r->foreign_bound[first + j]};
     }
     const double *w = r->p->w_out + j * n;
     const double bias = r->p->b_out != NULL ? r->p->b_out[j] : 0.0;
-    struct mapped m = {bias, bias, bias, 0.0, 0.0, fabs(bias)};
+    struct mapped m = {bias, bias, bias, 0.0, 0.0, fabs(bias), 0.0};
     for (int64_t i = 0; i < n; i++) {
         m.got += w[i] * (double)got[first + i];
         m.q += w[i] * r->q_out[first + i];
@@ -36,16 +37,29 @@ static struct mapped map_output(const struct hb_golden_run *r, int64_t row, int6
         m.bound += fabs(w[i]) * r->q_bound[first + i];
         m.q_to_o += fabs(w[i]) * fabs(r->q_out[first + i] - r->o_out[first + i]);
         m.mag += fabs(w[i]) * r->q_mag[first + i];
+        m.foreign_bound += fabs(w[i]) * r->foreign_bound[first + i];
     }
+    m.foreign_bound += (double)(n + 1) * 0x1p-24 * m.mag; /* its own projection, in fp32 */
     return m;
 }
 
-static void see_foreign(struct hb_golden_run *r, const struct mapped *m, int64_t index) {
-    const struct hb_st_tensor *foreign = r->p->foreign[r->config.act_dtype];
-    if (foreign != NULL && m->bound > 0.0) {
-        const double share = fabs(hb_st_get(foreign, index) - m->q) / m->bound;
-        double *most = &r->judge.result->share_foreign;
-        *most = share > *most ? share : *most;
+/* The producer's own result as that of a foreign backend: |E - Q| <= B of its profile. */
+static void judge_foreign(struct hb_golden_run *r, const struct mapped *m,
+                          const struct hb_golden_place *at) {
+    const double got = hb_st_get(r->foreign, at->index);
+    const double error = fabs(got - m->q);
+    double share = error <= 0.0 ? 0.0 : error / m->foreign_bound;
+    if (!isfinite(got) || isnan(share)) {
+        share = (double)INFINITY;
+    }
+    double *most = &r->judge.result->share_foreign;
+    *most = share > *most ? share : *most;
+    if (!isfinite(got) || !(error <= m->foreign_bound)) {
+        hb_golden_judge_fail(&r->judge,
+                             "%.20s, the producer's own result: sequence %d, token %d, channel %d: "
+                             "got %.9g, want %.9g, bound %.3g",
+                             r->foreign->name, at->seq, at->token, at->channel, got, m->q,
+                             m->foreign_bound);
     }
 }
 
@@ -73,8 +87,8 @@ void hb_golden_compare_output(struct hb_golden_run *r, const struct hb_golden_ro
             hb_golden_judge_element(&r->judge, &at, m.o, stored, exact);
             at.check = HB_GOLDEN_C;
             hb_golden_judge_element(&r->judge, &at, m.got, stored, m.bound + m.q_to_o + exact);
-            if (r->kind == HB_GOLDEN_SEGMENTS) {
-                see_foreign(r, &m, at.index);
+            if (r->foreign != NULL) {
+                judge_foreign(r, &m, &at);
             }
         }
     }

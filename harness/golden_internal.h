@@ -67,10 +67,19 @@ int32_t hb_golden_import(const char *dir, const cJSON *entry, int32_t row,
                          struct hb_golden_problem *p, struct hb_error *err);
 void hb_golden_problem_free(struct hb_golden_problem *p);
 
+/* An object of the manifest, and how messages name it. */
+struct hb_golden_object {
+    const cJSON *json;
+    const char *name; /* of the case */
+    char path[24];    /* "config", "config.rows[1]"; empty: the entry itself */
+    struct hb_error *err;
+};
+
 /* Importers by operation (golden_layer.c, golden_scan.c, golden_ops.c): p->file is open, p->name
  * set. */
 struct hb_golden_source {
-    const cJSON *config, *entry;
+    struct hb_golden_object config;
+    const cJSON *entry;
     int32_t row;
     struct hb_error *err;
 };
@@ -87,10 +96,23 @@ int32_t hb_golden_sequences(const cJSON *list, struct hb_golden_problem *p, stru
 const struct hb_st_tensor *hb_golden_need(const struct hb_golden_problem *p, const char *name,
                                           int32_t n_dims, const int64_t *shape,
                                           struct hb_error *err);
-/* Integer config.names[0] or names[1].. (null ends); HB_ERR_PARSE when absent or outside 1..limit.
- */
-int32_t hb_golden_size(const cJSON *config, const char *const *names, int32_t limit, int32_t *out,
-                       struct hb_error *err);
+
+/* Fields (golden_fields.c). names: one field under several names, null ends; the first that is
+ * there counts. All return HB_OK or HB_ERR_PARSE with case, field, value and what was expected. */
+int32_t hb_golden_wrong(const struct hb_golden_object *o, const char *field, const cJSON *value,
+                        const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* Null when absent; *used is the name under which it is there, or the first. */
+const cJSON *hb_golden_field(const struct hb_golden_object *o, const char *const *names,
+                             const char **used);
+/* 1 and *out when the item is an integer in least..limit. */
+int32_t hb_golden_whole(const cJSON *item, int32_t least, int32_t limit, int32_t *out);
+int32_t hb_golden_size(const struct hb_golden_object *o, const char *const *names, int32_t least,
+                       int32_t limit, int32_t *out);
+/* A chunk size: a power of two that is not below the conv width. */
+int32_t hb_golden_chunk(const struct hb_golden_object *o, const char *const *names, int32_t limit,
+                        int32_t conv_width, int32_t *out);
+int32_t hb_golden_flag(const struct hb_golden_object *o, const char *const *names, int32_t *out);
+int32_t hb_golden_positive(const struct hb_golden_object *o, const char *const *names, double *out);
 
 /* A schedule: forwards over rows. decode rows stand behind the others. */
 struct hb_golden_row {

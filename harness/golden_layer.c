@@ -37,59 +37,57 @@ static const struct family *find_family(const cJSON *entry) {
 
 static int32_t load_shape(const struct hb_golden_source *s, struct hb_golden_problem *p,
                           int32_t *hidden) {
-    static const char *const keys[7][4] = {{"num_heads", "mamba_num_heads", "mamba_n_heads", NULL},
+    static const char *const keys[6][4] = {{"num_heads", "mamba_num_heads", "mamba_n_heads", NULL},
                                            {"head_dim", "mamba_head_dim", "mamba_d_head", NULL},
                                            {"state_size", "ssm_state_size", "mamba_d_state", NULL},
                                            {"n_groups", "mamba_n_groups", NULL, NULL},
                                            {"conv_kernel", "mamba_d_conv", NULL, NULL},
-                                           {"chunk_size", "mamba_chunk_size", NULL, NULL},
                                            {"hidden_size", NULL, NULL, NULL}};
-    static const int32_t limit[7] = {SIZE_LIMIT,        SIZE_LIMIT,  SIZE_LIMIT, SIZE_LIMIT,
-                                     HB_MAX_CONV_WIDTH, CHUNK_LIMIT, SIZE_LIMIT};
-    int32_t size[7];
-    for (int i = 0; i < 7; i++) {
-        if (hb_golden_size(s->config, keys[i], limit[i], &size[i], s->err) != HB_OK) {
+    static const char *const chunk_key[3] = {"chunk_size", "mamba_chunk_size", NULL};
+    static const int32_t least[6] = {1, 1, 1, 1, 2, 1};
+    static const int32_t limit[6] = {SIZE_LIMIT, SIZE_LIMIT,        HB_MAX_STATE_SIZE,
+                                     SIZE_LIMIT, HB_MAX_CONV_WIDTH, SIZE_LIMIT};
+    int32_t size[6];
+    for (int i = 0; i < 6; i++) {
+        if (hb_golden_size(&s->config, keys[i], least[i], limit[i], &size[i]) != HB_OK) {
             return HB_ERR_PARSE;
         }
     }
-    *hidden = size[6];
+    *hidden = size[5];
+    if (hb_golden_chunk(&s->config, chunk_key, CHUNK_LIMIT, size[4], &size[5]) != HB_OK) {
+        return HB_ERR_PARSE;
+    }
     return hb_golden_shape(p, size, s->err);
 }
 
-static const cJSON *either(const cJSON *config, const char *first, const char *second) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(config, first);
-    return item != NULL ? item : cJSON_GetObjectItemCaseSensitive(config, second);
-}
-
-/* A finite number, or the string "inf". */
-static int32_t read_limit(const cJSON *item, double *out) {
+/* A number of at least 0, or the string "inf"; 0 for anything else. */
+static int read_limit(const cJSON *item, double *out) {
     if (cJSON_IsString(item) && strcmp(item->valuestring, "inf") == 0) {
         *out = (double)INFINITY;
-        return HB_OK;
+        return 1;
     }
-    if (!cJSON_IsNumber(item)) {
-        return HB_ERR_PARSE;
+    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0.0)) {
+        return 0;
     }
     *out = item->valuedouble;
-    return HB_OK;
+    return 1;
 }
 
 /* The producers clamp dt in prefill only. */
 static int32_t load_clamp(const struct hb_golden_source *s, const struct family *f,
                           struct hb_golden_problem *p) {
-    const cJSON *limits = cJSON_GetObjectItemCaseSensitive(s->config, "time_step_limit");
-    int32_t bad = 0;
+    const cJSON *limits = cJSON_GetObjectItemCaseSensitive(s->config.json, "time_step_limit");
+    const cJSON *least = cJSON_GetObjectItemCaseSensitive(s->config.json, "time_step_min");
     p->dt_hi = (double)INFINITY;
-    if (f->min_only) {
-        bad |= read_limit(cJSON_GetObjectItemCaseSensitive(s->config, "time_step_min"), &p->dt_lo);
-    } else {
-        bad |= read_limit(cJSON_GetArrayItem(limits, 0), &p->dt_lo);
-        bad |= read_limit(cJSON_GetArrayItem(limits, 1), &p->dt_hi);
+    if (f->min_only && !(cJSON_IsNumber(least) && read_limit(least, &p->dt_lo))) {
+        return hb_golden_wrong(&s->config, "time_step_min", least, "a number of at least 0");
     }
-    if (bad || p->dt_lo > p->dt_hi) {
-        return hb_fail_text(s->err, HB_ERR_PARSE,
-                            "%s: the time step limits of the config are absent or out of order",
-                            p->name);
+    if (!f->min_only && !(cJSON_IsArray(limits) && cJSON_GetArraySize(limits) == 2 &&
+                          read_limit(cJSON_GetArrayItem(limits, 0), &p->dt_lo) &&
+                          read_limit(cJSON_GetArrayItem(limits, 1), &p->dt_hi) &&
+                          p->dt_lo <= p->dt_hi && isfinite(p->dt_lo))) {
+        return hb_golden_wrong(&s->config, "time_step_limit", limits,
+                               "[low, high] with 0 <= low <= high, high a number or \"inf\"");
     }
     p->config.dt_lo = (float)p->dt_lo;
     p->config.dt_hi = (float)p->dt_hi;
@@ -100,29 +98,34 @@ static int32_t load_clamp(const struct hb_golden_source *s, const struct family 
 
 static int32_t load_variant(const struct hb_golden_source *s, const struct family *f,
                             struct hb_golden_problem *p) {
-    const cJSON *act = either(s->config, "hidden_act", "mamba_hidden_act");
-    const cJSON *eps = either(s->config, "layer_norm_epsilon", "rms_norm_eps");
+    static const char *const act_keys[3] = {"hidden_act", "mamba_hidden_act", NULL};
+    static const char *const eps_keys[3] = {"layer_norm_epsilon", "rms_norm_eps", NULL};
+    static const char *const norm_keys[2][2] = {{"mamba_rms_norm", NULL},
+                                                {"mamba_norm_before_gate", NULL}};
+    const char *used = NULL;
+    const cJSON *act = hb_golden_field(&s->config, act_keys, &used);
+    int32_t has_norm = 1;
+    int32_t is_before = 0;
     if (!cJSON_IsString(act) || strcmp(act->valuestring, "silu") != 0) {
-        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: hidden_act of the config is not silu",
-                            p->name);
+        return hb_golden_wrong(&s->config, used, act, "\"silu\"");
     }
-    if (!cJSON_IsNumber(eps) || !(eps->valuedouble > 0.0)) {
-        return hb_fail_text(s->err, HB_ERR_PARSE,
-                            "%s: the norm epsilon of the config is not positive", p->name);
+    if (hb_golden_positive(&s->config, eps_keys, &p->eps) != HB_OK ||
+        (f->optional_norm && (hb_golden_flag(&s->config, norm_keys[0], &has_norm) != HB_OK ||
+                              hb_golden_flag(&s->config, norm_keys[1], &is_before) != HB_OK))) {
+        return HB_ERR_PARSE;
     }
     if (p->d_inner % p->config.n_groups != 0) {
         return hb_fail_text(s->err, HB_ERR_PARSE, "%s: %d channels are not divisible by %d groups",
                             p->name, p->d_inner, p->config.n_groups);
     }
-    p->eps = eps->valuedouble;
     p->config.norm_eps = (float)p->eps;
     p->config.norm_group = f->norm_whole ? p->d_inner : p->d_inner / p->config.n_groups;
     p->config.conv_act = HB_CONV_SILU;
     p->config.dt_softplus = 1;
     p->config.gate_norm = HB_GATE_NORM_AFTER;
-    if (f->optional_norm && !hb_golden_flag(s->config, "mamba_rms_norm")) {
+    if (!has_norm) {
         p->config.gate_norm = HB_GATE_ONLY;
-    } else if (f->optional_norm && hb_golden_flag(s->config, "mamba_norm_before_gate")) {
+    } else if (is_before) {
         p->config.gate_norm = HB_GATE_NORM_BEFORE;
     }
     return load_clamp(s, f, p);
@@ -132,7 +135,11 @@ static int32_t load_params(const struct hb_golden_source *s, struct hb_golden_pr
     const int64_t heads[1] = {p->config.n_heads};
     const int64_t inner[1] = {p->d_inner};
     const int64_t conv[3] = {p->dim, 1, p->config.conv_width};
-    const int has_bias = cJSON_IsTrue(either(s->config, "use_conv_bias", "mamba_conv_bias"));
+    static const char *const bias_keys[3] = {"use_conv_bias", "mamba_conv_bias", NULL};
+    int32_t has_bias = 0;
+    if (hb_golden_flag(&s->config, bias_keys, &has_bias) != HB_OK) {
+        return HB_ERR_PARSE;
+    }
     const float *a_log = hb_golden_floats(p, "param.A_log", 1, heads, s->err);
     float *a = hb_golden_own(p, heads[0], sizeof *a, s->err);
     p->a = hb_golden_own(p, heads[0], sizeof *p->a, s->err);
@@ -207,13 +214,12 @@ static int32_t load_projection(const struct hb_golden_source *s, struct hb_golde
     const int64_t x[2] = {p->n_tokens, hidden};
     const int64_t w[2] = {rows, hidden};
     const int64_t scale[3] = {1, 1, rows};
-    const cJSON *multiplier = cJSON_GetObjectItemCaseSensitive(s->config, "ssm_in_multiplier");
+    const cJSON *multiplier = cJSON_GetObjectItemCaseSensitive(s->config.json, "ssm_in_multiplier");
     const int has_bias = hb_st_find(&p->file, "param.in_proj.bias") != NULL;
     const int has_scale = hb_st_find(&p->file, "param.mup_vector") != NULL;
     struct projection j = {.hidden = hidden, .in_scale = 1.0};
     if (multiplier != NULL && !cJSON_IsNumber(multiplier)) {
-        return hb_fail_text(s->err, HB_ERR_PARSE,
-                            "%s: ssm_in_multiplier of the config is not a number", p->name);
+        return hb_golden_wrong(&s->config, "ssm_in_multiplier", multiplier, "a number");
     }
     j.in_scale = multiplier != NULL ? multiplier->valuedouble : 1.0;
     j.x = hb_golden_floats(p, "in.hidden_states", 2, x, s->err);
@@ -259,7 +265,11 @@ static int32_t load_output(const struct hb_golden_source *s, struct hb_golden_pr
 static int32_t load_states(const struct hb_golden_source *s, struct hb_golden_problem *p) {
     static const char *const field[3] = {"index", "sequence", "after_token"};
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(s->entry, "states");
+    const struct hb_golden_object o = {s->entry, p->name, "", s->err};
     const int32_t n = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0;
+    if (n == 0) {
+        return hb_golden_wrong(&o, "states", list, "an array of at least one state");
+    }
     const int64_t conv[3] = {n, p->dim, p->config.conv_width};
     const int64_t ssm[4] = {n, p->config.n_heads, p->config.head_dim, p->config.state_size};
     const struct hb_st_tensor *conv_state = hb_golden_need(p, "exp64.conv_state", 3, conv, s->err);
@@ -270,21 +280,20 @@ static int32_t load_states(const struct hb_golden_source *s, struct hb_golden_pr
     }
     const cJSON *item = NULL;
     cJSON_ArrayForEach(item, list) {
-        double v[3] = {-1.0, -1.0, -1.0};
+        const int32_t least[3] = {0, 0, 1};
+        int32_t v[3] = {0, 0, 0};
         for (int k = 0; k < 3; k++) {
             const cJSON *number = cJSON_GetObjectItemCaseSensitive(item, field[k]);
-            v[k] = cJSON_IsNumber(number) && floor(number->valuedouble) == number->valuedouble
-                       ? number->valuedouble
-                       : -1.0;
+            const int32_t limit[3] = {n - 1, p->n_seq - 1, p->len[v[1]]};
+            if (!hb_golden_whole(number, least[k], limit[k], &v[k])) {
+                char name[48];
+                (void)snprintf(name, sizeof name, "states[%d].%s", p->n_states, field[k]);
+                return hb_golden_wrong(&o, name, number, "an integer in %d..%d", least[k],
+                                       limit[k]);
+            }
         }
-        if (!(v[0] >= 0.0 && v[0] < n && v[1] >= 0.0 && v[1] < p->n_seq) ||
-            !(v[2] >= 1.0 && v[2] <= p->len[(int32_t)v[1]])) {
-            return hb_fail_text(s->err, HB_ERR_PARSE,
-                                "%s: states[%d] names index %g, sequence %g, token %g", p->name,
-                                p->n_states, v[0], v[1], v[2]);
-        }
-        p->state[p->n_states++] = (struct hb_golden_state){
-            (int32_t)v[1], (int32_t)v[2], ssm_state, conv_state, (int64_t)v[0], (int64_t)v[0]};
+        p->state[p->n_states++] =
+            (struct hb_golden_state){v[1], v[2], ssm_state, conv_state, v[0], v[0]};
     }
     p->conv_columns = p->config.conv_width;
     p->conv_channels = p->dim;
@@ -295,15 +304,18 @@ int32_t hb_golden_load_layer(const struct hb_golden_source *s, struct hb_golden_
     const struct family *f = find_family(s->entry);
     int32_t hidden = 0;
     if (f == NULL) {
-        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: the producer is none of the known layers",
-                            p->name);
+        const struct hb_golden_object o = {NULL, p->name, "producer", s->err};
+        const cJSON *producer = cJSON_GetObjectItemCaseSensitive(s->entry, "producer");
+        return hb_golden_wrong(&o, "function",
+                               cJSON_GetObjectItemCaseSensitive(producer, "function"),
+                               "the name of a known layer");
     }
     int32_t status = load_shape(s, p, &hidden);
     status = status != HB_OK ? status : load_variant(s, f, p);
     status = status != HB_OK
                  ? status
-                 : hb_golden_sequences(cJSON_GetObjectItemCaseSensitive(s->config, "sequences"), p,
-                                       s->err);
+                 : hb_golden_sequences(
+                       cJSON_GetObjectItemCaseSensitive(s->config.json, "sequences"), p, s->err);
     status = status != HB_OK ? status : load_params(s, p);
     status = status != HB_OK ? status : load_projection(s, p, hidden);
     status = status != HB_OK ? status : load_output(s, p, hidden);

@@ -7,10 +7,6 @@
 #include "harness/golden_internal.h"
 #include "harness/golden_load.h"
 
-int hb_golden_flag(const cJSON *config, const char *name) {
-    return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(config, name));
-}
-
 float *hb_golden_floats(struct hb_golden_problem *p, const char *name, int32_t n_dims,
                         const int64_t *shape, struct hb_error *err) {
     const struct hb_st_tensor *t = hb_golden_need(p, name, n_dims, shape, err);

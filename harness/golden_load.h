@@ -7,8 +7,6 @@
 
 #include "harness/golden_internal.h"
 
-/* config.name is true. */
-int hb_golden_flag(const cJSON *config, const char *name);
 /* A tensor of that shape as floats owned by p; null and err filled otherwise. */
 float *hb_golden_floats(struct hb_golden_problem *p, const char *name, int32_t n_dims,
                         const int64_t *shape, struct hb_error *err);

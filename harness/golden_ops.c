@@ -36,7 +36,12 @@ static int32_t conv_params(const struct hb_golden_source *s, struct hb_golden_pr
     if (w == NULL || hb_golden_set_conv(p, channels, w, s->err) != HB_OK) {
         return HB_ERR_PARSE;
     }
-    if (hb_golden_flag(s->config, "bias")) {
+    static const char *const bias_key[2] = {"bias", NULL};
+    int32_t has_bias = 0;
+    if (hb_golden_flag(&s->config, bias_key, &has_bias) != HB_OK) {
+        return HB_ERR_PARSE;
+    }
+    if (has_bias) {
         const float *given = hb_golden_floats(p, "param.bias", 1, shape, s->err);
         float *bias = hb_golden_own(p, p->dim, sizeof *bias, s->err);
         if (given == NULL || bias == NULL) {
@@ -59,25 +64,27 @@ static int32_t channel_shape(struct hb_golden_problem *p, int32_t channels, int3
 int32_t hb_golden_load_conv(const struct hb_golden_source *s, struct hb_golden_problem *p) {
     static const char *const channel_key[2] = {"channels", NULL};
     static const char *const width_key[2] = {"width", NULL};
-    const cJSON *activation = cJSON_GetObjectItemCaseSensitive(s->config, "activation");
+    static const char *const initial_key[2] = {"initial_state", NULL};
+    const cJSON *activation = cJSON_GetObjectItemCaseSensitive(s->config.json, "activation");
+    int32_t has_initial = 0;
     int32_t channels = 0;
     int32_t width = 0;
-    if (hb_golden_size(s->config, channel_key, SIZE_LIMIT, &channels, s->err) != HB_OK ||
-        hb_golden_size(s->config, width_key, HB_MAX_CONV_WIDTH, &width, s->err) != HB_OK) {
+    if (hb_golden_size(&s->config, channel_key, 1, SIZE_LIMIT, &channels) != HB_OK ||
+        hb_golden_size(&s->config, width_key, 2, HB_MAX_CONV_WIDTH, &width) != HB_OK ||
+        hb_golden_flag(&s->config, initial_key, &has_initial) != HB_OK) {
         return HB_ERR_PARSE;
     }
     const int is_silu = cJSON_IsString(activation) && strcmp(activation->valuestring, "silu") == 0;
     if (!is_silu && !(cJSON_IsString(activation) && strcmp(activation->valuestring, "none") == 0)) {
-        return hb_fail_text(s->err, HB_ERR_PARSE, "%s: config.activation is neither silu nor none",
-                            p->name);
+        return hb_golden_wrong(&s->config, "activation", activation, "\"silu\" or \"none\"");
     }
     int32_t status = channel_shape(p, channels, width, s->err);
     p->config.conv_act = is_silu ? HB_CONV_SILU : HB_CONV_NONE;
     p->config.gate_norm = HB_GATE_NORM_NONE;
     status = status != HB_OK
                  ? status
-                 : hb_golden_sequences(cJSON_GetObjectItemCaseSensitive(s->config, "sequences"), p,
-                                       s->err);
+                 : hb_golden_sequences(
+                       cJSON_GetObjectItemCaseSensitive(s->config.json, "sequences"), p, s->err);
     const int64_t x[2] = {p->n_tokens, channels};
     status = status != HB_OK ? status : hb_golden_inputs(p, s->err);
     status =
@@ -85,7 +92,7 @@ int32_t hb_golden_load_conv(const struct hb_golden_source *s, struct hb_golden_p
     status = status != HB_OK ? status : hb_golden_set_expected(p, "", 2, x, s->err);
     status = status != HB_OK ? status : conv_params(s, p, channels);
     status = status != HB_OK ? status : conv_states(s, p, channels);
-    if (status == HB_OK && hb_golden_flag(s->config, "initial_state")) {
+    if (status == HB_OK && has_initial) {
         const int64_t shape[3] = {p->n_seq, channels, width - 1};
         const float *conv = hb_golden_floats(p, "init.state", 3, shape, s->err);
         status =
@@ -116,32 +123,31 @@ static int32_t norm_sequence(const struct hb_golden_source *s, struct hb_golden_
     return status;
 }
 
-static int32_t norm_variant(const cJSON *row, struct hb_golden_problem *p, struct hb_error *err) {
-    const cJSON *group = cJSON_GetObjectItemCaseSensitive(row, "group");
-    const cJSON *eps = cJSON_GetObjectItemCaseSensitive(row, "eps");
-    const int after = hb_golden_flag(row, "before") ? HB_GATE_NORM_BEFORE : HB_GATE_NORM_AFTER;
-    p->config.gate_norm = hb_golden_flag(row, "gate") ? after : HB_NORM_ONLY;
-    if (cJSON_IsNumber(group)) {
-        static const char *const key[2] = {"group", NULL};
-        if (hb_golden_size(row, key, p->d_inner, &p->config.norm_group, err) != HB_OK) {
-            return HB_ERR_PARSE;
-        }
+static int32_t norm_variant(const struct hb_golden_object *row, struct hb_golden_problem *p) {
+    static const char *const keys[3][2] = {{"gate", NULL}, {"before", NULL}, {"eps", NULL}};
+    const cJSON *group = cJSON_GetObjectItemCaseSensitive(row->json, "group");
+    int32_t has_gate = 0;
+    int32_t is_before = 0;
+    if (hb_golden_flag(row, keys[0], &has_gate) != HB_OK ||
+        hb_golden_flag(row, keys[1], &is_before) != HB_OK ||
+        hb_golden_positive(row, keys[2], &p->eps) != HB_OK) {
+        return HB_ERR_PARSE;
     }
-    if (p->d_inner % p->config.norm_group != 0 || !cJSON_IsNumber(eps) ||
-        !(eps->valuedouble > 0.0)) {
-        return hb_fail_text(err, HB_ERR_PARSE,
-                            "%s: group %d does not divide %d channels, or eps is not positive",
-                            p->name, p->config.norm_group, p->d_inner);
+    const int gated = is_before ? HB_GATE_NORM_BEFORE : HB_GATE_NORM_AFTER;
+    p->config.gate_norm = has_gate ? gated : HB_NORM_ONLY;
+    if (!cJSON_IsNull(group) && (!hb_golden_whole(group, 1, p->d_inner, &p->config.norm_group) ||
+                                 p->d_inner % p->config.norm_group != 0)) {
+        return hb_golden_wrong(row, "group", group, "null or a divisor of %d", p->d_inner);
     }
-    p->eps = eps->valuedouble;
     p->config.norm_eps = (float)p->eps;
     return HB_OK;
 }
 
 int32_t hb_golden_load_norm(const struct hb_golden_source *s, struct hb_golden_problem *p) {
     static const char *const key[2] = {"dim", NULL};
-    const cJSON *row =
-        cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(s->config, "rows"), s->row);
+    struct hb_golden_object row = s->config;
+    row.json = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(row.json, "rows"), s->row);
+    (void)snprintf(row.path, sizeof row.path, "config.rows[%d]", s->row);
     char suffix[16];
     char x_name[32];
     char z_name[32];
@@ -152,7 +158,7 @@ int32_t hb_golden_load_norm(const struct hb_golden_source *s, struct hb_golden_p
     (void)snprintf(z_name, sizeof z_name, "in.z%d", s->row);
     (void)snprintf(w_name, sizeof w_name, "param.w%d", s->row);
     const struct hb_st_tensor *x = hb_st_find(&p->file, x_name);
-    if (hb_golden_size(row, key, SIZE_LIMIT, &channels, s->err) != HB_OK) {
+    if (hb_golden_size(&row, key, 1, SIZE_LIMIT, &channels) != HB_OK) {
         return HB_ERR_PARSE;
     }
     if (x == NULL || x->n_dims != 2 || x->shape[0] < 1 || x->shape[0] > SIZE_LIMIT) {
@@ -161,7 +167,7 @@ int32_t hb_golden_load_norm(const struct hb_golden_source *s, struct hb_golden_p
     }
     int32_t status = channel_shape(p, channels, 2, s->err);
     p->config.conv_act = HB_CONV_NONE;
-    status = status != HB_OK ? status : norm_variant(row, p, s->err);
+    status = status != HB_OK ? status : norm_variant(&row, p);
     status = status != HB_OK ? status : norm_sequence(s, p, x->shape[0]);
     const int64_t shape[2] = {p->n_tokens, channels};
     status = status != HB_OK ? status : hb_golden_inputs(p, s->err);

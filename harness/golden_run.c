@@ -48,7 +48,8 @@ static int32_t alloc_sequences(struct hb_golden_run *r) {
         struct hb_golden_seq *q = &r->seq[i];
         q->h = calloc((size_t)r->n_h, sizeof *q->h);
         q->q = hb_ref_state_new(&r->config);
-        if (q->h == NULL || q->q == NULL) {
+        q->foreign = r->foreign != NULL ? hb_ref_state_new(&r->config) : NULL;
+        if (q->h == NULL || q->q == NULL || (r->foreign != NULL && q->foreign == NULL)) {
             return HB_ERR_MEMORY;
         }
         if (p->init_ssm != NULL) {
@@ -57,6 +58,9 @@ static int32_t alloc_sequences(struct hb_golden_run *r) {
             }
             hb_ref_state_set(&r->config, q->q, r->init_conv + i * r->n_conv,
                              p->init_ssm + i * r->n_h);
+            if (q->foreign != NULL) {
+                hb_ref_state_copy(&r->config, q->foreign, q->q);
+            }
         }
     }
     return r->seq != NULL ? HB_OK : HB_ERR_MEMORY;
@@ -85,10 +89,11 @@ static int32_t alloc_scratch(struct hb_golden_run *r) {
     const size_t rows = (size_t)p->n_seq + SPARE_ROWS;
     const size_t tokens = (size_t)p->n_tokens + SPARE_TOKENS;
     const size_t out = (size_t)p->max_seq_len * (size_t)p->d_inner;
-    r->o_out = calloc(4 * out, sizeof *r->o_out);
+    r->o_out = calloc(5 * out, sizeof *r->o_out);
     r->q_out = r->o_out + out;
     r->q_bound = r->o_out + 2 * out;
     r->q_mag = r->o_out + 3 * out;
+    r->foreign_bound = r->o_out + 4 * out;
     r->scratch = calloc((size_t)p->dim, sizeof *r->scratch);
     r->h_at = calloc((size_t)r->n_h, sizeof *r->h_at);
     r->q_at = hb_ref_state_new(&r->config);
@@ -109,6 +114,7 @@ static void free_run(struct hb_golden_run *r) {
     for (int32_t i = 0; r->seq != NULL && i < r->p->n_seq; i++) {
         free(r->seq[i].h);
         hb_ref_state_free(r->seq[i].q);
+        hb_ref_state_free(r->seq[i].foreign);
     }
     free(r->seq);
     free(r->z);
@@ -132,6 +138,35 @@ static void free_run(struct hb_golden_run *r) {
 
 /* ---- forwards ---- */
 
+/* What a producer may do in this type (contracts.md section 6; tolerance.md section 2): chunks in
+ * prefill, sums in any order, a naive softplus, two roundings in the norm; in bf16 operands of
+ * tensor cores are rounded too. */
+static struct hb_profile producer_profile(int32_t act_dtype, int32_t path) {
+    const double u = 0x1p-24;
+    const int is_bf16 = act_dtype == HB_BF16;
+    return (struct hb_profile){.u_op = is_bf16 ? 0x1p-8 : 0.0,
+                               .u_io = is_bf16 ? 0x1p-8 : 0.0,
+                               .io_floor = 0x1p-126,
+                               .u_acc = is_bf16 ? 2 * u : u,
+                               .e_exp = 4 * u,
+                               .sp_abs = 4 * u,
+                               .sp_rel = 4 * u,
+                               .chunked = path == HB_PATH_PREFILL,
+                               .cs_tree = HB_CS_ANY,
+                               .restart = 1,
+                               .norm_roundings = 2};
+}
+
+/* Bounds of the producer's own result; the values are those of Q. */
+static int foreign_row(struct hb_golden_run *r, const struct hb_golden_row *row, int64_t first,
+                       int32_t path) {
+    const struct hb_profile profile = producer_profile(r->config.act_dtype, path);
+    return hb_ref_mamba2(&r->config, &r->p->params, &profile, path, row->n,
+                         r->z + first * r->p->d_inner, r->xbc + first * r->p->dim,
+                         r->dt + first * r->config.n_heads, r->seq[row->seq].foreign, r->q_out,
+                         r->foreign_bound, NULL, NULL, 0);
+}
+
 /* O and Q of a row: results in o_out, q_out, q_bound, q_mag; the states of the sequence advance. */
 static int32_t reference_row(struct hb_golden_run *r, const struct hb_golden_row *row) {
     struct hb_golden_seq *q = &r->seq[row->seq];
@@ -145,6 +180,9 @@ static int32_t reference_row(struct hb_golden_run *r, const struct hb_golden_row
         if (row->track == q->pos + t + 1) {
             memcpy(r->h_at, q->h, (size_t)r->n_h * sizeof *r->h_at);
         }
+    }
+    if (r->foreign != NULL && foreign_row(r, row, first, path) != 0) {
+        return HB_ERR_MEMORY;
     }
     const int failed = hb_ref_mamba2(
         &r->config, &r->p->params, profile, path, row->n, r->z + first * r->p->d_inner,
@@ -231,6 +269,7 @@ int32_t hb_golden_run(const struct hb_adapter *backend, const struct hb_caps *ca
     /* where the cut changes the result, the stored values belong to two schedules only */
     r.y = p->y_whole == NULL || kind == HB_GOLDEN_SEGMENTS ? p->y : NULL;
     r.y = p->y_whole != NULL && kind == HB_GOLDEN_WHOLE ? p->y_whole : r.y;
+    r.foreign = kind == HB_GOLDEN_SEGMENTS ? p->foreign[result->act_dtype] : NULL;
     r.has_states = p->y_whole == NULL || kind == HB_GOLDEN_SEGMENTS;
     set_config(&r);
     for (int t = 0; t < HB_N_GOLDEN_TENSORS; t++) {

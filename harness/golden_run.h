@@ -15,6 +15,7 @@ struct hb_golden_seq {
     int32_t request, slot, track_slot;
     double *h; /* [H, P, N] of O */
     struct hb_ref_state *q;
+    struct hb_ref_state *foreign; /* as q, with the bounds of the producer's profile; may be null */
 };
 
 struct hb_golden_run {
@@ -25,6 +26,8 @@ struct hb_golden_run {
     int32_t kind;                 /* enum hb_golden_schedule_kind */
     const struct hb_st_tensor *y; /* stored outputs that hold under this schedule, null: none */
     int32_t has_states;           /* the stored states hold under this schedule */
+    const struct hb_st_tensor
+        *foreign; /* the producer's own result in this type, null: not judged */
     struct hb_golden_judge judge;
     struct hb_config config;
     void *handle;
@@ -34,6 +37,7 @@ struct hb_golden_run {
     float *z, *xbc, *dt;                     /* as handed over */
     float *init_conv;                        /* rounded to the activation type */
     double *o_out, *q_out, *q_bound, *q_mag; /* of one row, one allocation */
+    double *foreign_bound;                   /* of one row, in the allocation of o_out */
     double *scratch;                         /* [dim] */
     double *h_at;                            /* O and Q at the tracked point of a row */
     struct hb_ref_state *q_at;

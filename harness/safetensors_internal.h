@@ -3,8 +3,6 @@
 #ifndef HB_HARNESS_SAFETENSORS_INTERNAL_H
 #define HB_HARNESS_SAFETENSORS_INTERNAL_H
 
-#include <stdio.h>
-
 #include "harness/safetensors.h"
 
 enum { HB_ST_PREFIX = 8 }; /* bytes of the header length */
@@ -23,8 +21,9 @@ void hb_st_attach(struct hb_st_file *f, struct hb_st_span *spans, uint8_t *memor
                   size_t data_at);
 /* Opens a regular file of at most limit bytes for reading, without waiting: a pipe, a device or a
  * directory is refused. HB_ERR_IO, or HB_ERR_PARSE above the limit; texts name the path. */
-int32_t hb_st_open(const char *path, uint64_t limit, FILE **file, uint64_t *size,
-                   struct hb_error *err);
+int32_t hb_st_open(const char *path, uint64_t limit, int *fd, uint64_t *size, struct hb_error *err);
+/* Reads n bytes, or *got fewer where the file ends. HB_ERR_IO. */
+int32_t hb_st_fill(int fd, const char *path, void *to, size_t n, size_t *got, struct hb_error *err);
 /* "F64", ...; null for other values. */
 const char *hb_st_dtype_name(int32_t dtype);
 /* Bytes of one element; 0 for other values. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * .safetensors files: reading one, header first, and writing one through a temporary file and rename. */
+ * .safetensors files: reading one, header first, and writing one through a temporary file and
+ * rename. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,51 +18,66 @@ struct text {
     int failed;
 };
 
-int32_t hb_st_open(const char *path, uint64_t limit, FILE **file, uint64_t *size,
+int32_t hb_st_open(const char *path, uint64_t limit, int *fd, uint64_t *size,
                    struct hb_error *err) {
     struct stat info;
+    int32_t status = HB_OK;
     /* O_NONBLOCK: opening a named pipe returns at once, and fstat then says what it is */
-    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) {
+    const int opened = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (opened < 0) {
         return hb_fail_text(err, HB_ERR_IO, "%.180s: %s", path, strerror(errno));
     }
-    int32_t status = HB_OK;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    if (fstat(opened, &info) != 0 || !S_ISREG(info.st_mode)) {
         status = hb_fail_text(err, HB_ERR_IO, "%.180s: not a regular file", path);
     } else if ((uint64_t)info.st_size > limit) {
-        status = hb_fail_text(err, HB_ERR_PARSE, "%.140s: the file has %llu bytes, the limit is %llu",
-                              path, (unsigned long long)info.st_size, (unsigned long long)limit);
-    }
-    FILE *opened = status == HB_OK ? fdopen(fd, "rb") : NULL;
-    if (status == HB_OK && opened == NULL) {
-        status = hb_fail_text(err, HB_ERR_IO, "%.180s: %s", path, strerror(errno));
+        status =
+            hb_fail_text(err, HB_ERR_PARSE, "%.140s: the file has %llu bytes, the limit is %llu",
+                         path, (unsigned long long)info.st_size, (unsigned long long)limit);
     }
     if (status != HB_OK) {
-        (void)close(fd);
+        (void)close(opened);
         return status;
     }
-    *file = opened;
+    *fd = opened;
     *size = (uint64_t)info.st_size;
     return HB_OK;
 }
 
-static int32_t read_bytes(FILE *file, const char *path, uint8_t *to, size_t n,
-                          struct hb_error *err) {
-    const size_t got = fread(to, 1, n, file);
-    return got == n ? HB_OK
-                    : hb_fail_text(err, HB_ERR_IO, "%.180s: %zu of the next %zu bytes could be read",
-                                   path, got, n);
+int32_t hb_st_fill(int fd, const char *path, void *to, size_t n, size_t *got,
+                   struct hb_error *err) {
+    size_t have = 0;
+    ssize_t step = 1;
+    while (have < n && step != 0) {
+        step = read(fd, (uint8_t *)to + have, n - have);
+        if (step < 0 && errno != EINTR) {
+            return hb_fail_text(err, HB_ERR_IO, "%.180s: %s", path, strerror(errno));
+        }
+        have += step > 0 ? (size_t)step : 0;
+    }
+    *got = have;
+    return HB_OK;
 }
 
-/* The header of the file behind its 8 bytes, into memory of its own. */
-static int32_t read_header(FILE *file, const char *path, size_t len, uint64_t data_bytes,
+/* Exactly n bytes. */
+static int32_t read_bytes(int fd, const char *path, uint8_t *to, size_t n, struct hb_error *err) {
+    size_t got = 0;
+    const int32_t status = hb_st_fill(fd, path, to, n, &got, err);
+    if (status == HB_OK && got != n) {
+        return hb_fail_text(err, HB_ERR_IO, "%.180s: %zu of the next %zu bytes could be read", path,
+                            got, n);
+    }
+    return status;
+}
+
+/* The header of the file behind its 8 bytes, through memory of its own. */
+static int32_t read_header(int fd, const char *path, size_t len, uint64_t data_bytes,
                            struct hb_st_file *f, struct hb_st_span **spans, struct hb_error *err) {
     uint8_t *text = malloc(len + 1);
     if (text == NULL) {
         return hb_fail_text(err, HB_ERR_MEMORY, "%.180s: out of memory for a header of %zu bytes",
                             path, len);
     }
-    int32_t status = read_bytes(file, path, text, len, err);
+    int32_t status = read_bytes(fd, path, text, len, err);
     if (status == HB_OK) {
         status = hb_st_parse_header((const char *)text, len, data_bytes, f, spans, err);
     }
@@ -70,47 +86,47 @@ static int32_t read_header(FILE *file, const char *path, size_t len, uint64_t da
 }
 
 /* Nothing of the data is read, and no memory asked for it, before the header has been found good.
- */
-static int32_t read_open(FILE *file, const char *path, uint64_t size, struct hb_st_file *out,
+ * The memory has room for the whole file; the data take its end. */
+static int32_t read_open(int fd, const char *path, uint64_t size, struct hb_st_file *out,
                          struct hb_error *err) {
-    uint8_t prefix[HB_ST_PREFIX];
+    uint8_t prefix[HB_ST_PREFIX] = {0};
     uint64_t header = 0;
-    int32_t status = size < sizeof prefix ? HB_OK
-                                          : read_bytes(file, path, prefix, sizeof prefix, err);
+    int32_t status =
+        size < sizeof prefix ? HB_OK : read_bytes(fd, path, prefix, sizeof prefix, err);
     status = status != HB_OK ? status : hb_st_check_length(prefix, size, &header, err);
     if (status != HB_OK) {
         return status;
     }
-    struct hb_st_file f;
+    struct hb_st_file f = {NULL, 0, NULL, 0};
     struct hb_st_span *spans = NULL;
-    const uint64_t data_bytes = size - sizeof prefix - header;
-    status = read_header(file, path, (size_t)header, data_bytes, &f, &spans, err);
+    const size_t data_at = sizeof prefix + (size_t)header;
+    status = read_header(fd, path, (size_t)header, size - data_at, &f, &spans, err);
     if (status != HB_OK) {
         return status;
     }
-    uint8_t *memory = malloc(data_bytes > 0 ? (size_t)data_bytes : 1);
+    uint8_t *memory = malloc(size > 0 ? (size_t)size : 1);
     status = memory != NULL
-                 ? read_bytes(file, path, memory, (size_t)data_bytes, err)
+                 ? read_bytes(fd, path, memory + data_at, (size_t)size - data_at, err)
                  : hb_fail_text(err, HB_ERR_MEMORY, "%.180s: out of memory for %llu bytes", path,
-                                (unsigned long long)data_bytes);
+                                (unsigned long long)size);
     if (status != HB_OK) {
         free(memory);
         free(spans);
         hb_st_free(&f);
         return status;
     }
-    hb_st_attach(&f, spans, memory, (size_t)data_bytes, 0);
+    hb_st_attach(&f, spans, memory, (size_t)size, data_at);
     *out = f;
     return HB_OK;
 }
 
 int32_t hb_st_read(const char *path, struct hb_st_file *out, struct hb_error *err) {
-    FILE *file = NULL;
+    int fd = -1;
     uint64_t size = 0;
-    int32_t status = hb_st_open(path, HB_ST_MAX_FILE, &file, &size, err);
+    int32_t status = hb_st_open(path, HB_ST_MAX_FILE, &fd, &size, err);
     if (status == HB_OK) {
-        status = read_open(file, path, size, out, err);
-        (void)fclose(file); /* only read from */
+        status = read_open(fd, path, size, out, err);
+        (void)close(fd); /* only read from */
     }
     return status;
 }

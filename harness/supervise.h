@@ -6,6 +6,8 @@
 
 #include "harness/child.h"
 
+enum { HB_MAX_ENGINE_ARGS = 32 };
+
 /* A finding of a fuzzing campaign, after it was run again in fresh processes. */
 struct hb_finding {
     const struct hb_message *message; /* verdict, id, file, when */
@@ -23,7 +25,7 @@ struct hb_supervise {
     double hang_seconds;    /* 0: the build's default */
     const char *corpus_dir; /* engine: read and extended; null: a temporary one */
     char *const *engine_args;
-    int32_t n_engine_args;
+    int32_t n_engine_args; /* at most HB_MAX_ENGINE_ARGS */
     const char *const *files; /* HB_WORK_FILES */
     int64_t n_files;
     void *ctx;

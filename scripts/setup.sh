@@ -40,8 +40,13 @@ elif sudo -n true 2>/dev/null; then
     run=(sudo -n)
 else
     echo "setup: these packages are missing: ${missing[*]}" >&2
-    echo "setup: no rights to install them; please run:" >&2
-    echo "  sudo apt-get update && sudo $command" >&2
+    if command -v sudo >/dev/null 2>&1; then
+        echo "setup: no rights to install them; please run:" >&2
+        echo "  sudo apt-get update && sudo $command" >&2
+    else
+        echo "setup: no rights to install them; please run as root:" >&2
+        echo "  apt-get update && $command" >&2
+    fi
     exit 4
 fi
 say "installing: ${missing[*]}"

@@ -3,6 +3,7 @@
 #include "harness/cli/common.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -36,7 +37,26 @@ void hb_cli_complain(const char *format, ...) {
     va_end(args);
     hb_cli_untick();
     (void)fflush(stdout);
-    (void)fprintf(stderr, "hbfuzz: %s\n", text);
+    (void)fputs("hbfuzz: ", stderr);
+    for (const char *p = text; *p; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c == '\n') {
+            (void)fputs("\\n", stderr);
+        } else if (c < 0x20 || c == 0x7f) {
+            (void)fprintf(stderr, "\\x%02x", c);
+        } else {
+            (void)fputc(c, stderr);
+        }
+    }
+    (void)fputc('\n', stderr);
+}
+
+void hb_cli_open_streams(void) {
+    for (int fd = 0; fd < 3; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+            (void)open("/dev/null", O_RDWR); /* the lowest free number: fd. NOLINT */
+        }
+    }
 }
 
 int hb_cli_failed(int32_t status, const struct hb_error *err) {
@@ -124,9 +144,7 @@ void hb_cli_record_context(const struct hb_args *args, struct hb_record_context 
     ctx->defect = args->defect;
 }
 
-int hb_cli_setup(const struct hb_args *args, char *program, size_t cap, struct hb_supervise *s) {
-    struct hb_error err = {.struct_size = sizeof err};
-    hb_supervise_init(s);
+int hb_cli_defect_here(const struct hb_args *args) {
 #ifndef HB_DEFECTS
     if (args->defect != HB_DEFECT_NONE) {
         hb_cli_complain(
@@ -134,7 +152,23 @@ int hb_cli_setup(const struct hb_args *args, char *program, size_t cap, struct h
             (int)args->defect);
         return HB_EXIT_NOT_HERE;
     }
+#else
+    (void)args;
 #endif
+    return HB_EXIT_OK;
+}
+
+int hb_cli_setup(const struct hb_args *args, char *program, size_t cap, struct hb_supervise *s) {
+    struct hb_error err = {.struct_size = sizeof err};
+    hb_supervise_init(s);
+    if (args->compare == args->backend) {
+        hb_cli_complain("--compare %s: it is the backend under test itself",
+                        hb_cli_backend_name(args->compare));
+        return HB_EXIT_USAGE;
+    }
+    if (hb_cli_defect_here(args) != HB_EXIT_OK) {
+        return HB_EXIT_NOT_HERE;
+    }
     int32_t status = hb_backend_available(args->backend, &err);
     if (status == HB_OK && args->compare >= 0) {
         status = hb_backend_available(args->compare, &err);

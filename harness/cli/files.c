@@ -2,6 +2,8 @@
  * Walks folders of cases. */
 #include "harness/cli/files.h"
 
+#include "harness/cli/common.h"
+
 #include <errno.h>
 #include <ftw.h>
 #include <stdlib.h>
@@ -32,12 +34,20 @@ static int can_be_case(const char *path) {
             return 0;
         }
     }
-    return 1;
+    return strstr(path, ".tmp-") == NULL; /* of a writer that was stopped */
 }
 
 static int visit(const char *path, const struct stat *st, int kind, struct FTW *where) {
+    struct stat target;
     (void)st;
-    if (kind != FTW_F || path[where->base] == '.' || !can_be_case(path)) {
+    if (kind == FTW_SL) { /* links to files are followed */
+        if (stat(path, &target) == 0 && S_ISREG(target.st_mode)) {
+            kind = FTW_F;
+        } else {
+            hb_cli_complain("skipped %.200s: a link that leads to no file", path);
+        }
+    }
+    if (kind != FTW_F || path[where->base] == '.' || !can_be_case(path + where->base)) {
         return 0;
     }
     return add(walk_to, path);

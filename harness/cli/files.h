@@ -13,8 +13,9 @@ struct hb_files {
 };
 
 /* Files as given; of folders and their subfolders every file that can be a case (not .txt, .jsonl,
- * .md, .dict), sorted. HB_ERR_IO for a path that is neither, and for a folder without cases. Free
- * with hb_files_free in either case. */
+ * .md, .dict, .part, nor the .tmp- of a writer), sorted. Links in folders are followed to files;
+ * others are skipped with a message. HB_ERR_IO for a path that is neither file nor folder, and for a
+ * folder without cases. Free with hb_files_free in either case. */
 int32_t hb_files_collect(char *const *paths, int32_t n_paths, struct hb_files *out,
                          struct hb_error *err);
 void hb_files_free(struct hb_files *files);

@@ -32,25 +32,33 @@ static int print_version(void) {
     return HB_EXIT_OK;
 }
 
+static int act(const struct hb_args *args) {
+    if (args->version) {
+        return print_version();
+    }
+    if (args->help) {
+        hb_options_help(stdout, args->verb);
+        return HB_EXIT_OK;
+    }
+    return hb_verbs[args->verb].act(args);
+}
+
 int hb_main(int argc, char **argv) {
     struct hb_args args;
     if (argc == 2 && strcmp(argv[1], "--child") == 0) {
         return hb_child_main();
     }
+    hb_cli_open_streams();
     int rc = hb_options_parse(argc, argv, &args);
     if (rc != 0) {
         return rc;
     }
-    if (args.version) {
-        return print_version();
-    }
-    if (args.help) {
-        hb_options_help(stdout, args.verb);
-        return HB_EXIT_OK;
-    }
-    rc = hb_verbs[args.verb].act(&args);
-    if (fflush(stdout) != 0 && rc == HB_EXIT_OK) {
-        hb_cli_complain("cannot write to standard output");
+    rc = act(&args);
+    int is_bad = fflush(stdout) != 0;
+    if (is_bad || ferror(stdout)) {
+        if (rc != HB_EXIT_ENVIRONMENT) { /* else there was a message */
+            hb_cli_complain("cannot write to standard output");
+        }
         rc = HB_EXIT_ENVIRONMENT;
     }
     return rc;

@@ -22,7 +22,7 @@ const struct hb_option hb_option_table[] = {
     {"target", 0, HB_OPTION_NAME, "NAME", "target of generated cases (default forward)", V(GEN) | V(RUN), AT(target), 0, 0, &hb_names_target},
     {"engine", 0, HB_OPTION_NAME, "NAME", "libfuzzer or plain (default: what is there)", V(FUZZ), AT(engine), 0, 0, &hb_names_engine},
     {"corpus", 0, HB_OPTION_TEXT, "DIR", "corpus of the engine, read and extended", V(FUZZ), AT(corpus), 0, 0, NULL},
-    {"defect", 0, HB_OPTION_NAME_OR_NUMBER, "N", "planted defect, by number or name", EXECUTES, AT(defect), 0, 0, &hb_names_defect},
+    {"defect", 0, HB_OPTION_NAME_OR_NUMBER, "N", "planted defect, by number or name", EXECUTES | V(CHECK), AT(defect), 0, 0, &hb_names_defect},
     {"off", 0, HB_OPTION_NAMES, "CHECK", "leave out a check (an unknown name lists them)", EXECUTES, AT(off), 0, 0, &hb_names_check_off},
     {"status-only", 0, HB_OPTION_FLAG, NULL, "check statuses only, compare no output", EXECUTES, AT(status_only), 0, 0, NULL},
     {"stop-at-first", 0, HB_OPTION_FLAG, NULL, "end with the first finding", V(FUZZ), AT(stop_at_first), 0, 0, NULL},

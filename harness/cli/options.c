@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/cli/cli.h"
+#include "harness/cli/common.h"
 #include "harness/cli/option_table.h"
 
 static const char *option_name(int i) {
@@ -24,7 +24,7 @@ static int fits_verb(const struct hb_option *o, int32_t verb) {
 }
 
 static int usage(const char *text) {
-    (void)fprintf(stderr, "hbfuzz: %s\n", text);
+    hb_cli_complain("%s", text);
     return HB_EXIT_USAGE;
 }
 
@@ -257,6 +257,12 @@ static int check_conflicts(const struct hb_args *args) {
 static int check_paths(const struct hb_args *args) {
     const struct hb_verb_row *v = &hb_verbs[args->verb];
     char line[512];
+    for (int32_t i = 0; i < args->n_paths && args->verb != HB_VERB_EXPLAIN; i++) {
+        if (strcmp(args->paths[i], "-") == 0) { /* cases run in processes that have no input */
+            return usage2("%s reads nothing from standard input, name a file instead of '-'%s",
+                          v->name, "");
+        }
+    }
     if (args->n_paths < v->least_paths) {
         (void)snprintf(line, sizeof line, "%s needs %s (hbfuzz %s --help)", v->name, v->operands,
                        v->name);

@@ -2,6 +2,7 @@
  * check: golden tensors of other projects against a backend. The work is done in a process of its
  * own, so that a crash of the backend is a result like others. */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,6 +151,7 @@ static int check_here(const struct hb_args *args, const char *dir) {
         hb_golden_options_init(&o, dir);
         o.seed = args->seed;
         o.filter = args->filter;
+        o.defect = args->defect;
         struct table t = {.args = args};
         status = hb_golden_check(backend, &o, on_result, &t, &n[0], &n[1], &n[2], &err);
         end_row(&t);
@@ -170,8 +172,14 @@ static int check_here(const struct hb_args *args, const char *dir) {
 static int exit_code(int status) {
     static const int ours[] = {HB_EXIT_OK, HB_EXIT_FINDINGS, HB_EXIT_NOT_HERE, HB_EXIT_ENVIRONMENT,
                                HB_EXIT_INTERNAL};
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) {
+    int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (hb_supervise_interrupts() > 0 || number == SIGINT) {
         return HB_EXIT_INTERRUPTED;
+    }
+    if (number == SIGKILL || number == SIGTERM || number == SIGHUP) {
+        hb_cli_complain("the check was killed from outside (SIG%s); was the memory short?",
+                        sigabbrev_np(number));
+        return HB_EXIT_ENVIRONMENT;
     }
     for (size_t i = 0; WIFEXITED(status) && i < sizeof ours / sizeof ours[0]; i++) {
         if (WEXITSTATUS(status) == ours[i]) {
@@ -187,9 +195,11 @@ static int exit_code(int status) {
 /* Runs this program again with the same options; stdout and stderr are inherited. */
 static int check_in_child(const struct hb_args *args, const char *self, const char *dir) {
     char seed[32];
+    char defect[16];
     const char *argv[16];
     int n = 0;
     (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)args->seed);
+    (void)snprintf(defect, sizeof defect, "%d", (int)args->defect);
     const char *words[] = {self,
                            "check",
                            "--backend",
@@ -202,7 +212,9 @@ static int check_in_child(const struct hb_args *args, const char *self, const ch
                            : args->verbose ? "--verbose"
                                            : NULL,
                            args->filter ? "--filter" : NULL,
-                           args->filter};
+                           args->filter,
+                           args->defect ? "--defect" : NULL,
+                           args->defect ? defect : NULL};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (words[i]) {
             argv[n++] = words[i];
@@ -210,25 +222,31 @@ static int check_in_child(const struct hb_args *args, const char *self, const ch
     }
     argv[n] = NULL;
     (void)fflush(NULL);
+    hb_supervise_catch(1);
     pid_t pid = fork();
     if (pid < 0) {
+        hb_supervise_catch(0);
         hb_cli_complain("cannot start a child process: %s", strerror(errno));
         return HB_EXIT_ENVIRONMENT;
     }
     if (pid == 0) {
         const char *sanitizer = getenv("ASAN_OPTIONS");
         char text[1024];
-        (void)snprintf(text, sizeof text, "exitcode=77%s%s", sanitizer ? ":" : "",
-                       sanitizer ? sanitizer : "");
+        (void)snprintf(text, sizeof text, "allocator_may_return_null=1:exitcode=77%s%s",
+                       sanitizer ? ":" : "", sanitizer ? sanitizer : "");
         (void)setenv("ASAN_OPTIONS", text, 1);
         (void)setenv(child_variable, "1", 1);
         (void)execv(self, (char *const *)argv);
         _exit(HB_EXIT_INTERNAL);
     }
     int status = 0;
-    (void)signal(SIGINT, SIG_IGN); /* the child ends by it, and this process tells how */
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        if (hb_supervise_interrupts() > 0) {
+            (void)kill(pid, SIGKILL);
+        }
+        (void)poll(NULL, 0, 20);
     }
+    hb_supervise_catch(0);
     return exit_code(status);
 }
 
@@ -236,6 +254,9 @@ int hb_verb_check(const struct hb_args *args) {
     char self[HB_PATH_CAP];
     char dir[HB_PATH_CAP];
     struct hb_error err = {.struct_size = sizeof err};
+    if (hb_cli_defect_here(args) != HB_EXIT_OK) {
+        return HB_EXIT_NOT_HERE;
+    }
     int32_t status = hb_backend_available(args->backend, &err);
     if (status != HB_OK) {
         return hb_cli_failed(status, &err);

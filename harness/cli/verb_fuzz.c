@@ -51,6 +51,11 @@ static void on_finding(void *ctx, const struct hb_finding *f) {
 /* Which program runs the cases: 0 and *engine (null for the plain loop), or an exit code. */
 static int pick_engine(const struct hb_args *args, const char *self, int32_t target, char *path,
                        size_t cap, const char **engine) {
+    if (args->n_rest > HB_MAX_ENGINE_ARGS) {
+        hb_cli_complain("the engine takes at most %d arguments, got %d", HB_MAX_ENGINE_ARGS,
+                        (int)args->n_rest);
+        return HB_EXIT_USAGE;
+    }
     (void)snprintf(path, cap, "%s-%s", self, hb_target_name(target));
     int is_there = access(path, X_OK) == 0;
     if (args->engine == HB_ENGINE_LIBFUZZER && !is_there) {
@@ -144,10 +149,14 @@ static int run_campaign(struct campaign *k, struct hb_supervise *s, int32_t targ
     s->finding = on_finding;
     status = hb_supervise(s, r, &err);
     int rc = status == HB_OK || r->cases > 0 ? report(k, target, r) : HB_EXIT_OK;
+    int is_bad = ferror(k->records);
+    is_bad |= fclose(k->records) != 0;
+    if (status == HB_OK && is_bad) {
+        status = hb_fail_text(&err, HB_ERR_IO, "cannot write all of %.180s/records.jsonl", dir);
+    }
     if (status != HB_OK) {
         rc = hb_cli_failed(status, &err);
     }
-    (void)fclose(k->records);
     free(r);
     return rc;
 }

@@ -34,10 +34,16 @@ int hb_verb_gen(const struct hb_args *args) {
     int32_t status = args->out ? hb_cli_make_dir(args->out, &err) : HB_OK;
     hb_cli_gen_options(args, &o);
     uint64_t count = args->count ? args->count : 1;
-    for (uint64_t i = 0; status == HB_OK && i < count; i++) {
+    if (args->out) { /* an interrupt leaves whole files only */
+        hb_supervise_catch(1);
+    }
+    for (uint64_t i = 0; status == HB_OK && i < count && hb_supervise_interrupts() == 0; i++) {
         struct hb_case c;
         hb_gen_case(&o, args->seed, i, &c);
         status = write_one(args, &c, &err);
+    }
+    if (hb_supervise_interrupts() > 0) {
+        return HB_EXIT_INTERRUPTED;
     }
     return status == HB_OK ? HB_EXIT_OK : hb_cli_failed(status, &err);
 }

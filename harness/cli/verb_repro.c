@@ -97,11 +97,6 @@ int hb_verb_repro(const struct hb_args *args) {
     struct hb_error err = {.struct_size = sizeof err};
     struct hb_message first;
     struct hb_case c;
-    if (args->compare == args->backend) {
-        hb_cli_complain("--compare %s: it is the backend under test itself",
-                        hb_cli_backend_name(args->compare));
-        return HB_EXIT_USAGE;
-    }
     int rc = hb_cli_setup(args, program, sizeof program, &s);
     if (rc != 0) {
         return rc;

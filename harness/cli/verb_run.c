@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * run: cases from files, or generated ones, once each. */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,6 +17,7 @@ struct run {
     FILE *records; /* null: none */
     FILE *text;    /* null: none */
     uint64_t n_passed, n_skipped;
+    int32_t is_finished; /* the summary is written */
 };
 
 static void case_of(const struct run *k, const struct hb_message *m, struct hb_case *c) {
@@ -54,6 +56,7 @@ static void on_result(void *ctx, const struct hb_message *m) {
 
 static int finish(struct run *k, const struct hb_supervise_result *r) {
     hb_cli_untick();
+    k->is_finished = 1;
     if (k->records) {
         char *line = hb_record_summary(&k->record, r);
         (void)fprintf(k->records, "%s\n", line ? line : "{}");
@@ -103,49 +106,76 @@ static int execute(struct run *k, struct hb_supervise *s, FILE *file, struct hb_
     return rc;
 }
 
-/* The records are complete or absent: they go to FILE.part and get their name at the end. */
+static int32_t cannot_write(const char *path, struct hb_error *err) {
+    return hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", path, strerror(errno));
+}
+
+/* Where the records of --out go first. A name that is new or leads to a regular file: a file beside
+ * it, so that the records are complete or absent; *target gets the name that this file has at the
+ * end. What exists otherwise (a device, a pipe, a link that leads to no file) is written to. */
+struct destination {
+    char target[PATH_MAX]; /* symbolic links followed */
+    char part[PATH_MAX + 32];
+    int32_t is_direct;
+};
+
+static int32_t find_destination(const char *out, struct destination *d, struct hb_error *err) {
+    struct stat st;
+    int is_there = stat(out, &st) == 0;
+    if (is_there && S_ISDIR(st.st_mode)) {
+        errno = EISDIR;
+        return cannot_write(out, err);
+    }
+    if (strlen(out) >= sizeof d->target) {
+        errno = ENAMETOOLONG;
+        return cannot_write(out, err);
+    }
+    d->is_direct = is_there ? !S_ISREG(st.st_mode) : lstat(out, &st) == 0;
+    (void)snprintf(d->target, sizeof d->target, "%s", out);
+    if (is_there && !d->is_direct && !realpath(out, d->target)) {
+        return cannot_write(out, err);
+    }
+    (void)snprintf(d->part, sizeof d->part, "%s.%ld.part", d->target, (long)getpid());
+    return HB_OK;
+}
+
 static int execute_to_file(struct run *k, struct hb_supervise *s, struct hb_error *err,
                            int32_t *status) {
-    char part[HB_PATH_CAP + 8];
-    if (!k->args->out) {
+    struct destination d = {.is_direct = 0};
+    const char *out = k->args->out;
+    if (!out) {
         return execute(k, s, NULL, err, status);
     }
-    if (snprintf(part, sizeof part, "%s.part", k->args->out) >= (int)sizeof part) {
-        *status = hb_fail_text(err, HB_ERR_IO, "the name of the output file is longer than %zu",
-                               sizeof part - 6);
+    *status = find_destination(out, &d, err);
+    if (*status != HB_OK) {
         return HB_EXIT_ENVIRONMENT;
     }
-    struct stat st;
-    if (stat(k->args->out, &st) == 0 && S_ISDIR(st.st_mode)) {
-        *status =
-            hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", k->args->out, strerror(EISDIR));
-        return HB_EXIT_ENVIRONMENT;
-    }
-    FILE *f = fopen(part, "we");
+    FILE *f = fopen(d.is_direct ? d.target : d.part, "we");
     if (!f) {
-        *status = hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", part, strerror(errno));
+        *status = cannot_write(out, err);
         return HB_EXIT_ENVIRONMENT;
     }
     int rc = execute(k, s, f, err, status);
+    errno = EIO; /* where an earlier write failed */
     int is_bad = ferror(f);
     is_bad |= fclose(f) != 0;
-    if (*status == HB_OK && (is_bad || rename(part, k->args->out) != 0)) {
-        *status =
-            hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", k->args->out, strerror(errno));
+    if (!d.is_direct && (is_bad || !k->is_finished)) {
+        (void)unlink(d.part);
+    } else if (!d.is_direct && rename(d.part, d.target) != 0) {
+        is_bad = 1;
     }
-    if (*status != HB_OK) {
-        (void)unlink(part);
+    if (is_bad && *status == HB_OK) {
+        *status = cannot_write(out, err);
     }
     return rc;
 }
 
-static int32_t prepare_gen(const struct hb_args *args, struct hb_supervise *s,
-                           struct hb_error *err) {
+static int32_t prepare_gen(const struct hb_args *args, struct hb_supervise *s) {
     s->child.work = HB_WORK_GEN;
     s->child.limit = args->gen;
     s->child.target = s->child.gen.target;
     (void)snprintf(s->child.out_dir, sizeof s->child.out_dir, "findings");
-    return hb_cli_make_dir(s->child.out_dir, err);
+    return HB_OK; /* the folder is made for the first finding */
 }
 
 static int32_t prepare_files(const struct hb_args *args, struct hb_supervise *s,
@@ -192,7 +222,7 @@ int hb_verb_run(const struct hb_args *args) {
         return rc;
     }
     int32_t status =
-        args->gen ? prepare_gen(args, &s, &err) : prepare_files(args, &s, &files, &err);
+        args->gen ? prepare_gen(args, &s) : prepare_files(args, &s, &files, &err);
     if (status == HB_OK && args->dump && files.n != 1) {
         hb_cli_complain("--dump takes one case, got %lld", (long long)files.n);
         hb_files_free(&files);
@@ -200,9 +230,6 @@ int hb_verb_run(const struct hb_args *args) {
     }
     if (status == HB_OK) {
         rc = execute_to_file(&k, &s, &err, &status);
-    }
-    if (args->gen) {
-        (void)rmdir(s.child.out_dir); /* goes away if nothing was found */
     }
     hb_files_free(&files);
     return status == HB_OK ? rc : hb_cli_failed(status, &err);

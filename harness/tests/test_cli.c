@@ -6,147 +6,18 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "harness/backends.h"
-#include "harness/case.h"
-#include "harness/gen.h"
 #include "harness/cli/names.h"
-
-extern char **environ;
-
-enum { MAX_WORDS = 24, TEXT_CAP = 262144 };
-
-static const char hbfuzz[] = HB_BUILD_DIR "/hbfuzz";
-static char folder[64];
-static char out_text[TEXT_CAP], err_text[TEXT_CAP];
-
-static void read_back(const char *path, char *text) {
-    FILE *f = fopen(path, "re");
-    if (!f) {
-        fail_msg("cannot open %s", path);
-        return;
-    }
-    size_t n = fread(text, 1, TEXT_CAP - 1, f);
-    text[n] = '\0';
-    assert_int_equal(fclose(f), 0);
-}
-
-static char *in_folder(const char *name) {
-    static char text[8][256];
-    static int next;
-    char *t = text[next++ % 8];
-    (void)snprintf(t, sizeof text[0], "%s/%s", folder, name);
-    return t;
-}
-
-/* Starts hbfuzz in the test's folder; words are separated by blanks, each @ stands for the folder.
- */
-static pid_t start(const char *line) {
-    static char words[MAX_WORDS][512];
-    const char *argv[MAX_WORDS + 1];
-    int n = 0;
-    argv[n++] = hbfuzz;
-    for (const char *p = line; *p && n < MAX_WORDS; p += strspn(p, " ")) {
-        size_t k = strcspn(p, " ");
-        const char *at = memchr(p, '@', k);
-        (void)snprintf(words[n], sizeof words[0], "%.*s%s%.*s", at ? (int)(at - p) : (int)k, p,
-                       at ? folder : "", at ? (int)(k - (size_t)(at - p) - 1) : 0,
-                       at ? at + 1 : "");
-        argv[n] = words[n];
-        n++;
-        p += k;
-    }
-    argv[n] = NULL;
-    posix_spawn_file_actions_t actions;
-    pid_t pid = 0;
-    assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
-    assert_int_equal(posix_spawn_file_actions_addchdir_np(&actions, folder), 0);
-    assert_int_equal(posix_spawn_file_actions_addopen(&actions, 1, in_folder("stdout"),
-                                                      O_WRONLY | O_CREAT | O_TRUNC, 0644),
-                     0);
-    assert_int_equal(posix_spawn_file_actions_addopen(&actions, 2, in_folder("stderr"),
-                                                      O_WRONLY | O_CREAT | O_TRUNC, 0644),
-                     0);
-    assert_int_equal(posix_spawn(&pid, hbfuzz, &actions, NULL, (char *const *)argv, environ), 0);
-    assert_int_equal(posix_spawn_file_actions_destroy(&actions), 0);
-    return pid;
-}
-
-static int finish(pid_t pid) {
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    read_back(in_folder("stdout"), out_text);
-    read_back(in_folder("stderr"), err_text);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static int run(const char *line) {
-    return finish(start(line));
-}
-
-static int count_lines(const char *text) {
-    int n = 0;
-    for (; *text; text++) {
-        n += *text == '\n';
-    }
-    return n;
-}
-
-static void write_file(const char *name, const char *text) {
-    FILE *f = fopen(in_folder(name), "we");
-    if (!f) {
-        fail_msg("cannot write %s", name);
-        return;
-    }
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
-
-static const char *last_line(const char *text) {
-    const char *last = text;
-    for (const char *p = text; *p; p++) {
-        last = *p == '\n' && p[1] ? p + 1 : last;
-    }
-    return last;
-}
+#include "harness/tests/cli_rig.h"
 
 /* --- bad input --- */
-
-struct bad {
-    const char *line;
-    int code;
-    const char *text; /* part of the one line on standard error */
-};
-
-static void check_bad(const struct bad *rows, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        int code = run(rows[i].line);
-        if (code != rows[i].code || !strstr(err_text, rows[i].text) || count_lines(err_text) != 1 ||
-            out_text[0]) {
-            print_message("hbfuzz %s\ncode %d, want %d\n%s---\n%.500s", rows[i].line, code,
-                          rows[i].code, err_text, out_text);
-        }
-        assert_int_equal(code, rows[i].code);
-        assert_non_null(strstr(err_text, rows[i].text));
-        assert_int_equal(strncmp(err_text, "hbfuzz: ", 8), 0);
-        assert_int_equal(count_lines(err_text), 1);
-        assert_string_equal(out_text, "");
-    }
-}
 
 static void wrong_command_lines_are_2(void **state) {
     (void)state;
@@ -214,6 +85,16 @@ static void wrong_command_lines_are_2(void **state) {
         {"fuzz forward --engine plain -- -runs=1", 2, "the plain engine takes no arguments"},
         {"fuzz forward --engine plain --corpus @/c", 2, "the plain engine keeps no corpus"},
         {"help nothing", 2, "unknown verb 'nothing'"},
+        {"repro -", 2, "repro reads nothing from standard input"},
+        {"run @/good.case -", 2, "run reads nothing from standard input"},
+        {"run @/good.case --compare emu", 2, "it is the backend under test itself"},
+        {"fuzz forward -- 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 "
+         "28 29 30 31 32 33",
+         2, "at most 32 arguments, got 33"},
+        {"fuzz for\nward", 2, "unknown target 'for\\nward'"},
+        {"gen\n\n", 2, "unknown verb 'gen\\n\\n' (known: "},
+        {"gen --mode X\x1b[31m", 2, "unknown mode 'X\\x1b[31m'"},
+        {"gen --seed 1\r2", 2, "got '1\\x0d2'"},
     };
     check_bad(rows, sizeof rows / sizeof rows[0]);
 }
@@ -231,12 +112,23 @@ static void files_that_cannot_be_read_are_4(void **state) {
         {"check --golden @/empty-folder", 4, "manifest.json"},
         {"check --golden @/good.case", 4, "good.case"},
         {"repro @/bad.json", 4, "colour is an unknown field"},
-        {"run @/bad.json --out @/r.jsonl", 4, "colour is an unknown field"},
+        {"run @/bad.json --out @/r.jsonl", 4, "/bad.json: case: colour is an unknown field"},
+        {"run @/bad-folder", 4, "bad-folder/b.json: json: byte 1: "},
+        {"explain @/a\nb", 4, "/a\\nb: "},
+        {"explain @/fifo", 4, "fifo: is not a regular file"},
+        {"repro @/fifo", 4, "fifo: is not a regular file"},
+        {"run @/fifo-folder", 4, "fifo-folder/fifo: is not a regular file"},
     };
     write_file("bad.json", "{\"schema\":2,\"target\":\"forward\",\"colour\":3}");
+    assert_int_equal(mkdir(in_folder("bad-folder"), 0755), 0);
+    write_file("bad-folder/a.json", "{\"schema\":2}");
+    write_file("bad-folder/b.json", "{");
+    assert_int_equal(mkfifo(in_folder("fifo"), 0644), 0);
+    assert_int_equal(mkdir(in_folder("fifo-folder"), 0755), 0);
+    assert_int_equal(mkfifo(in_folder("fifo-folder/fifo"), 0644), 0);
     check_bad(rows, sizeof rows / sizeof rows[0]);
     assert_int_equal(access(in_folder("r.jsonl"), F_OK), -1);
-    assert_int_equal(access(in_folder("r.jsonl.part"), F_OK), -1);
+    assert_int_equal(count_containing(".part"), 0);
 }
 
 static void folders_that_cannot_be_written_are_4(void **state) {
@@ -251,7 +143,7 @@ static void folders_that_cannot_be_written_are_4(void **state) {
         {"run @/good.case --out @/empty-folder", 4, "cannot write"},
     };
     check_bad(rows, sizeof rows / sizeof rows[0]);
-    assert_int_equal(access(in_folder("empty-folder.part"), F_OK), -1);
+    assert_int_equal(count_containing(".part"), 0);
 }
 
 static void malformed_cases_are_4_with_a_reason(void **state) {
@@ -282,15 +174,11 @@ static void malformed_cases_are_4_with_a_reason(void **state) {
         }
     }
     assert_int_equal(access(in_folder("m.jsonl"), F_OK), -1);
-    char *deep = malloc(100001);
-    assert_non_null(deep);
-    memset(deep, '[', 100000);
-    deep[0] = '{';
-    deep[100000] = '\0';
-    write_file("malformed.json", deep);
-    memset(deep + 1, '[', 99999);
-    free(deep);
-    assert_int_equal(run("explain @/malformed.json"), 4);
+    static char deep[100001];
+    memset(deep, '[', sizeof deep - 1);
+    write_file("malformed", deep);
+    assert_int_equal(run("explain @/malformed"), 4);
+    assert_int_equal(count_lines(err_text), 1);
 }
 
 static void a_backend_that_is_not_here_is_3(void **state) {
@@ -320,9 +208,10 @@ static void an_engine_or_defect_that_is_not_here_is_3(void **state) {
         check_bad(&row, 1);
     }
 #ifndef HB_DEFECTS
-    static const struct bad row = {"fuzz forward --defect 1", 3,
-                                   "this build has no planted defects"};
-    check_bad(&row, 1);
+    static const struct bad rows[2] = {
+        {"fuzz forward --defect 1", 3, "this build has no planted defects"},
+        {"check --defect 1", 3, "this build has no planted defects"}};
+    check_bad(rows, 2);
 #endif
 }
 
@@ -410,20 +299,6 @@ static void list_is_one_json_object(void **state) {
     assert_non_null(strstr(out_text, "HB_ERR_INVALID_MODE"));
 }
 
-static int count_files(const char *name) {
-    DIR *d = opendir(in_folder(name));
-    int n = 0;
-    if (!d) {
-        fail_msg("cannot open %s", name);
-        return 0;
-    }
-    for (const struct dirent *e = readdir(d); e; e = readdir(d)) {
-        n += e->d_name[0] != '.';
-    }
-    assert_int_equal(closedir(d), 0);
-    return n;
-}
-
 static void gen_is_a_function_of_its_options(void **state) {
     (void)state;
     static char first[TEXT_CAP];
@@ -498,6 +373,13 @@ static void repro_says_whether_runs_agree(void **state) {
 }
 
 #ifdef HB_DEFECTS
+static void check_passes_a_planted_defect_on(void **state) {
+    (void)state;
+    assert_int_equal(run("check --quiet --filter conv_w4"), 0);
+    assert_int_equal(run("check --quiet --filter conv_w4 --defect CONV_SHORT_PROMPT"), 1);
+    assert_string_equal(last_line(out_text), "check: 0 passed, 1 failed, 0 skipped\n");
+}
+
 /* A planted defect from fuzz to repro: found, saved, confirmed, same verdict each time, silent
  * without the defect. */
 static void a_planted_defect_is_found_and_reproduced(void **state) {
@@ -555,35 +437,6 @@ static void the_nearest_name_is_near(void **state) {
     }
 }
 
-/* --- set-up --- */
-
-static int make_folder(void **state) {
-    (void)state;
-    (void)snprintf(folder, sizeof folder, "/tmp/hbfuzz-cli-XXXXXX");
-    struct hb_gen_options o;
-    struct hb_case c;
-    hb_gen_options_init(&o);
-    o.gen_class = HB_GEN_VALID;
-    hb_gen_case(&o, 1, 1, &c);
-    return mkdtemp(folder) && mkdir(in_folder("empty-folder"), 0755) == 0 &&
-                   hb_case_save(in_folder("good.case"), &c, NULL) == HB_OK
-               ? 0
-               : -1;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    char command[] = "rm";
-    char option[] = "-rf";
-    char *argv[] = {command, option, folder, NULL};
-    pid_t pid = 0;
-    int status = 1;
-    return posix_spawn(&pid, "/bin/rm", NULL, NULL, argv, environ) == 0 &&
-                   waitpid(pid, &status, 0) == pid && status == 0
-               ? 0
-               : -1;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_command_lines_are_2),
@@ -602,6 +455,7 @@ int main(void) {
         cmocka_unit_test(fuzz_ends_with_its_line),
         cmocka_unit_test(repro_says_whether_runs_agree),
 #ifdef HB_DEFECTS
+        cmocka_unit_test(check_passes_a_planted_defect_on),
         cmocka_unit_test(a_planted_defect_is_found_and_reproduced),
 #endif
         cmocka_unit_test(an_interrupt_is_130_and_keeps_what_was_done),

@@ -8,112 +8,14 @@
 
 #include <cmocka.h>
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "harness/golden.h"
-#include "harness/golden_internal.h"
-#include "harness/run.h"
+#include "harness/tests/golden_place.h"
 
-#define GOLDEN HB_SOURCE_DIR "/golden"
-
-enum { PATH_CAP = 512 };
-
-struct place {
-    char dir[32];
-    int32_t passed, failed, skipped, runs, skips;
-    char text[512];     /* of the latest failure or skip */
-    const char *wanted; /* a text that some report should hold */
-    int32_t found;
-    struct hb_error err;
-};
-
-static void see(void *ctx, const struct hb_golden_case_result *r) {
-    struct place *p = ctx;
-    p->runs++;
-    p->skips += r->skipped;
-    if (!r->passed) {
-        (void)snprintf(p->text, sizeof p->text, "%s %s: %s", r->name, r->schedule, r->reason);
-        p->found += p->wanted != NULL && strstr(p->text, p->wanted) != NULL;
-    }
-}
-
-static void put(const struct place *p, const char *name, const char *text, size_t len) {
-    char path[PATH_CAP];
-    (void)snprintf(path, sizeof path, "%s/%s", p->dir, name);
-    FILE *f = fopen(path, "wb");
-    if (f == NULL) {
-        fail_msg("cannot write %s", path);
-        return;
-    }
-    assert_int_equal(fwrite(text, 1, len, f), len);
-    assert_int_equal(fclose(f), 0);
-}
-
-static void link_file(const struct place *p, const char *name) {
-    char from[PATH_CAP];
-    char to[PATH_CAP];
-    (void)snprintf(from, sizeof from, "%s/%s", GOLDEN, name);
-    (void)snprintf(to, sizeof to, "%s/%s", p->dir, name);
-    assert_int_equal(symlink(from, to), 0);
-}
-
-/* A directory with the conv and the smallest layer case, whose manifest can be changed. */
-static void open_place(struct place *p, cJSON **manifest) {
-    struct hb_error err = {.struct_size = sizeof err};
-    memset(p, 0, sizeof *p);
-    p->err.struct_size = sizeof p->err;
-    (void)snprintf(p->dir, sizeof p->dir, "/tmp/hb_golden_XXXXXX");
-    assert_non_null(mkdtemp(p->dir));
-    assert_int_equal(hb_golden_manifest(GOLDEN, manifest, &err), HB_OK);
-    cJSON *cases = cJSON_GetObjectItemCaseSensitive(*manifest, "cases");
-    for (int i = cJSON_GetArraySize(cases) - 1; i >= 0; i--) {
-        const char *name =
-            cJSON_GetObjectItemCaseSensitive(cJSON_GetArrayItem(cases, i), "name")->valuestring;
-        if (strcmp(name, "conv_w3_nobias_noact") != 0 && strcmp(name, "mamba2_segments_g2") != 0 &&
-            strcmp(name, "gdn_core_128") != 0) {
-            cJSON_DeleteItemFromArray(cases, i);
-        }
-    }
-    link_file(p, "conv_w3_nobias_noact.safetensors");
-    link_file(p, "mamba2_segments_g2.safetensors");
-}
-
-static void write_manifest(const struct place *p, const cJSON *manifest) {
-    char *text = cJSON_PrintUnformatted(manifest);
-    assert_non_null(text);
-    put(p, "manifest.json", text, strlen(text));
-    free(text);
-}
-
-static void close_place(const struct place *p) {
-    static const char *const names[] = {"manifest.json", "cases.txt",
-                                        "conv_w3_nobias_noact.safetensors",
-                                        "mamba2_segments_g2.safetensors", "other.safetensors"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[PATH_CAP];
-        (void)snprintf(path, sizeof path, "%s/%s", p->dir, names[i]);
-        (void)unlink(path); /* most are not there */
-    }
-    assert_int_equal(rmdir(p->dir), 0);
-}
-
-static int32_t check_with(const struct hb_adapter *backend, struct place *p) {
-    struct hb_golden_options o;
-    hb_golden_options_init(&o, p->dir);
-    o.n_random = 2;
-    memset(&p->err, 0, sizeof p->err);
-    p->err.struct_size = sizeof p->err;
-    p->passed = p->failed = p->skipped = -1;
-    p->runs = p->skips = 0;
-    return hb_golden_check(backend, &o, see, p, &p->passed, &p->failed, &p->skipped, &p->err);
-}
-
-static int32_t check(struct place *p) {
-    return check_with(hb_adapter_oracle(), p);
-}
+#define NORM_ROW(gate, before, group)                                                              \
+    "{\"rows\":[{\"dim\":128,\"gate\":" gate ",\"before\":" before ",\"group\":" group             \
+    ",\"eps\":1e-5}]}"
 
 static void a_directory_without_list_requires_nothing(void **state) {
     (void)state;
@@ -173,14 +75,23 @@ static void a_missing_or_broken_manifest_is_told(void **state) {
         {"{\"cases\":[]}", "format is not 1"},
         {"{\"format\":1,\"cases\":{}}", "cases is not an array"},
         {"[]", "format is not 1"},
-        {"{\"format\":1,\"cases\":[1]}",
-         "manifest case 0: name (1..55 characters), file or op is absent"},
+        {"{\"format\":1,\"cases\":[1]}", "manifest case 0: the entry is 1, expected an object"},
+        {"{\"format\":1,\"cases\":[{\"name\":3}]}",
+         "manifest case 0: name is 3, expected 1..55 printable ASCII characters"},
+        {"{\"format\":1,\"cases\":[{\"name\":\"a\\nb\"}]}", "name is \"a\\nb\", expected"},
+        {"{\"format\":1,\"cases\":[{\"name\":\"a\"}]}",
+         "a: file is absent, expected a plain file name"},
+        {"{\"format\":1,\"cases\":[{\"name\":\"a\",\"file\":\"a\",\"op\":7}]}",
+         "a: op is 7, expected a known operation"},
+        {"{\"format\":1,\"cases\":[{\"name\":\"a\",\"file\":\"a\",\"op\":\"gated_rms_norm\","
+         "\"config\":{},\"tensors\":{},\"producer\":{}}]}",
+         "a: config.rows is absent, expected an array of at least one row"},
         {"{\"format\":1,\"cases\":[{\"name\":\"a\",\"file\":\"../a\",\"op\":\"ssd_scan\"}]}",
-         "'../a' is not a plain file name"},
+         "a: file is \"../a\", expected a plain file name"},
         {"{\"format\":1,\"cases\":[{\"name\":\"a\",\"file\":\"a\",\"op\":\"x\"}]}",
-         "manifest case 0 (a): unknown op 'x'"},
+         "a: op is \"x\", expected a known operation"},
         {"{\"format\":1,\"cases\":[{\"name\":\"a\",\"file\":\"a\",\"op\":\"ssd_scan\"}]}",
-         "config is not an object"},
+         "a: config is absent, expected an object"},
     };
     struct place p;
     cJSON *m = NULL;
@@ -200,27 +111,6 @@ static void a_missing_or_broken_manifest_is_told(void **state) {
     close_place(&p);
 }
 
-/* Sets (or with json null removes) a field of case `name`: a top-level one, or one of its config.
- */
-static void change(cJSON *manifest, const char *name, const char *object, const char *key,
-                   const char *json) {
-    cJSON *entry = NULL;
-    cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(manifest, "cases")) {
-        if (strcmp(cJSON_GetObjectItemCaseSensitive(entry, "name")->valuestring, name) == 0) {
-            cJSON *target =
-                object != NULL ? cJSON_GetObjectItemCaseSensitive(entry, object) : entry;
-            cJSON_DeleteItemFromObjectCaseSensitive(target, key);
-            if (json != NULL) {
-                cJSON *value = cJSON_Parse(json);
-                assert_non_null(value);
-                assert_true(cJSON_AddItemToObject(target, key, value));
-            }
-            return;
-        }
-    }
-    fail_msg("no case %s", name);
-}
-
 static void an_entry_that_does_not_fit_its_file_is_told(void **state) {
     (void)state;
     static const char *const conv = "conv_w3_nobias_noact";
@@ -233,56 +123,109 @@ static void an_entry_that_does_not_fit_its_file_is_told(void **state) {
          "case name 'conv_w3_nobias_noact' is used twice", HB_ERR_PARSE},
         {layer, NULL, "file", "\"lost.safetensors\"", "lost.safetensors", HB_ERR_IO},
         {layer, NULL, "states", NULL,
-         "dimension 0 of tensor 'exp64.conv_state' is 6, the config says 0", HB_ERR_PARSE},
+         "mamba2_segments_g2: states is absent, expected an array of at least one state",
+         HB_ERR_PARSE},
         {layer, NULL, "states",
          "[{\"index\":0,\"sequence\":0,\"after_token\":17},{\"index\":1,\"sequence\":0,\"after_"
          "token\":99},{},{},{},{}]",
-         "states[1] names index 1, sequence 0, token 99", HB_ERR_PARSE},
+         "states[1].after_token is 99, expected an integer in 1..66", HB_ERR_PARSE},
         {layer, NULL, "producer", "{\"function\":\"models.other.X\"}",
-         "producer is none of the known layers", HB_ERR_PARSE},
+         "producer.function is \"models.other.X\", expected the name of a known layer",
+         HB_ERR_PARSE},
         {layer, "tensors", "exp64.y", "{\"shape\":[66,31]}",
          "dimension 1 of tensor 'exp64.y' is 32, the config says 31", HB_ERR_PARSE},
         {layer, "tensors", "exp64.y", "{\"shape\":[66]}",
          "tensor 'exp64.y' has 2 dimensions, 1 are needed", HB_ERR_PARSE},
-        {layer, "tensors", "exp64.y", "{\"shape\":[66,-1]}", "shape of 'exp64.y' is not valid",
-         HB_ERR_PARSE},
-        {layer, "tensors", "exp64.y", "{}", "gives no shape of 'exp64.y'", HB_ERR_PARSE},
+        {layer, "tensors", "exp64.y", "{\"shape\":[66,-1]}",
+         "tensors.exp64.y is {\"shape\":[66,-1]}, expected an object with a shape", HB_ERR_PARSE},
+        {layer, "tensors", "exp64.y", "{}",
+         "tensors.exp64.y is {}, expected an object with a shape", HB_ERR_PARSE},
         {layer, "tensors", "exp64.z", "{\"shape\":[1]}", "the file has no tensor 'exp64.z'",
          HB_ERR_PARSE},
         {layer, "config", "num_heads", "8", "the config says", HB_ERR_PARSE},
-        {layer, "config", "num_heads", "0",
-         "config.num_heads is absent or not an integer in 1..1024", HB_ERR_PARSE},
-        {layer, "config", "num_heads", "1.5", "config.num_heads is absent or not an integer",
+        {layer, "config", "num_heads", "0", "config.num_heads is 0, expected an integer in 1..1024",
          HB_ERR_PARSE},
-        {layer, "config", "num_heads", NULL, "config.num_heads is absent or not an integer",
+        {layer, "config", "num_heads", "1.5", "config.num_heads is 1.5, expected an integer",
+         HB_ERR_PARSE},
+        {layer, "config", "num_heads", NULL, "config.num_heads is absent, expected an integer",
          HB_ERR_PARSE},
         {layer, "config", "conv_kernel", "5",
-         "config.conv_kernel is absent or not an integer in 1..4", HB_ERR_PARSE},
+         "config.conv_kernel is 5, expected an integer in 2..4", HB_ERR_PARSE},
         {layer, "config", "n_groups", "3", "4 heads are not divisible by 3 groups", HB_ERR_PARSE},
-        {layer, "config", "hidden_act", "\"gelu\"", "hidden_act of the config is not silu",
+        {layer, "config", "hidden_act", "\"gelu\"",
+         "config.hidden_act is \"gelu\", expected \"silu\"", HB_ERR_PARSE},
+        {layer, "config", "layer_norm_epsilon", "0",
+         "config.layer_norm_epsilon is 0, expected a number above 0", HB_ERR_PARSE},
+        {layer, "config", "time_step_limit", "[0.5, 0.1]",
+         "config.time_step_limit is [0.5,0.1], expected [low, high]", HB_ERR_PARSE},
+        {layer, "config", "time_step_limit", "[0]", "config.time_step_limit is [0], expected",
          HB_ERR_PARSE},
-        {layer, "config", "layer_norm_epsilon", "0", "norm epsilon of the config is not positive",
-         HB_ERR_PARSE},
-        {layer, "config", "time_step_limit", "[0.5, 0.1]", "time step limits of the config",
-         HB_ERR_PARSE},
-        {layer, "config", "time_step_limit", "[0]", "time step limits of the config", HB_ERR_PARSE},
         {layer, "config", "ssm_in_multiplier", "\"x\"",
-         "ssm_in_multiplier of the config is not a number", HB_ERR_PARSE},
+         "config.ssm_in_multiplier is \"x\", expected a number", HB_ERR_PARSE},
         {layer, "config", "sequences", "[[66],[0]]",
-         "config.sequences[1] holds a length outside 1..", HB_ERR_PARSE},
-        {layer, "config", "sequences", "[[66],[]]", "config.sequences[1] is empty", HB_ERR_PARSE},
-        {layer, "config", "sequences", "[]", "config.sequences has 0 entries", HB_ERR_PARSE},
-        {layer, "config", "sequences", "[[65]]", "is 66, the config says 65", HB_ERR_PARSE},
-        {conv, "config", "activation", "\"relu\"", "config.activation is neither silu nor none",
+         "config.sequences[1] is [0], expected a length or a list of lengths", HB_ERR_PARSE},
+        {layer, "config", "sequences", "[[66],[]]", "config.sequences[1] is [], expected",
          HB_ERR_PARSE},
+        {layer, "config", "sequences", "[]",
+         "config.sequences is [], expected an array of 1..4096 entries", HB_ERR_PARSE},
+        {layer, "config", "sequences", "[[65]]", "is 66, the config says 65", HB_ERR_PARSE},
+        {conv, "config", "activation", "\"relu\"",
+         "config.activation is \"relu\", expected \"silu\" or \"none\"", HB_ERR_PARSE},
         {conv, "config", "width", "4", "the config says 4", HB_ERR_PARSE},
+        {conv, "config", "width", "1", "config.width is 1, expected an integer in 2..4",
+         HB_ERR_PARSE},
+        {conv, NULL, "config", "{}",
+         "conv_w3_nobias_noact: config.channels is absent, expected an integer in 1..1024",
+         HB_ERR_PARSE},
+        {conv, "config", "bias", "\"false\"", "config.bias is \"false\", expected true or false",
+         HB_ERR_PARSE},
+        {conv, "config", "initial_state", "1", "config.initial_state is 1, expected true or false",
+         HB_ERR_PARSE},
+        {layer, "config", "use_conv_bias", "\"yes\"",
+         "mamba2_segments_g2: config.use_conv_bias is \"yes\", expected true or false",
+         HB_ERR_PARSE},
+        {layer, "config", "use_conv_bias", NULL, "config.use_conv_bias is absent", HB_ERR_PARSE},
+        {layer, "config", "chunk_size", "3",
+         "config.chunk_size is 3, expected a power of two in 4..4096", HB_ERR_PARSE},
+        {layer, "config", "chunk_size", "2", "config.chunk_size is 2, expected a power of two",
+         HB_ERR_PARSE},
+        {layer, "config", "state_size", "512", "is 512, expected an integer in 1..256",
+         HB_ERR_PARSE},
+        {layer, "config", "time_step_limit", "{\"a\":0,\"b\":1}",
+         "config.time_step_limit is {\"a\":0,\"b\":1}, expected", HB_ERR_PARSE},
+        {layer, "config", "layer_norm_epsilon", "1e-60",
+         "config.layer_norm_epsilon is 1e-60, expected a number above 0, in float32 too",
+         HB_ERR_PARSE},
+        {layer, NULL, "states", "{}", "states is {}, expected an array", HB_ERR_PARSE},
+        {layer, NULL, "tensors", "{\"in.x\":1}", "tensors.in.x is 1, expected an object",
+         HB_ERR_PARSE},
+        {NORM, NULL, "config", "{}", "config.rows is absent, expected an array", HB_ERR_PARSE},
+        {NORM, NULL, "config", "{\"rows\":[]}", "config.rows is [], expected", HB_ERR_PARSE},
+        {NORM, NULL, "config", "{\"rows\":[3]}", "config.rows[0].dim is absent", HB_ERR_PARSE},
+        {NORM, NULL, "config", NORM_ROW("1", "false", "null"),
+         "gated_rms_norm_a: config.rows[0].gate is 1, expected true or false", HB_ERR_PARSE},
+        {NORM, NULL, "config", NORM_ROW("true", "null", "null"),
+         "config.rows[0].before is null, expected true or false", HB_ERR_PARSE},
+        {NORM, NULL, "config", NORM_ROW("true", "false", "\"32\""),
+         "config.rows[0].group is \"32\", expected null or a divisor of 128", HB_ERR_PARSE},
+        {NORM, NULL, "config", NORM_ROW("true", "false", "33"),
+         "config.rows[0].group is 33, expected null or a divisor of 128", HB_ERR_PARSE},
+        {SCAN, "config", "D", "0", "ssd_varlen_short: config.D is 0, expected true or false",
+         HB_ERR_PARSE},
+        {SCAN, "config", "dt_softplus", NULL,
+         "config.dt_softplus is absent, expected true or false", HB_ERR_PARSE},
+        {SCAN, "config", "chunk_size", "33", "config.chunk_size is 33, expected a power of two",
+         HB_ERR_PARSE},
+        {SCAN, NULL, "mid_state_after_tokens", "7",
+         "mid_state_after_tokens is 7, expected an array of token counts", HB_ERR_PARSE},
+        {SCAN, NULL, "config", "{}", "config.nheads is absent", HB_ERR_PARSE},
         {conv, "config", "sequences", "[[3],[3],[3],[20]]",
          "dimension 0 of tensor 'exp64.state' is 7", HB_ERR_PARSE},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct place p;
         cJSON *m = NULL;
-        open_place(&p, &m);
+        open_place_with(&p, &m, bad[i].name);
         change(m, bad[i].name, bad[i].object, bad[i].key, bad[i].json);
         write_manifest(&p, m);
         const int32_t status = check(&p);
@@ -320,7 +263,8 @@ static void oversized_lists_are_refused(void **state) {
     write_manifest(&p, m);
     put(&p, "cases.txt", big, (1 << 20) + 1);
     assert_int_equal(check(&p), HB_ERR_PARSE);
-    assert_non_null(strstr(p.err.text, "larger than 1048576 bytes"));
+    assert_non_null(
+        strstr(p.err.text, "cases.txt: the file has 1048577 bytes, the limit is 1048576"));
     free(big);
     cJSON_Delete(m);
     close_place(&p);

@@ -347,8 +347,8 @@ static void a_large_file_is_judged_by_its_header(void **state) {
         {"", 0, (uint64_t)8 << 30, "byte"}, /* an empty header */
         {"{}", -1, (uint64_t)8 << 30, "the tensors cover 0 bytes, the file has 8589934582"},
         {"", 100000001, (uint64_t)4 << 30, "header length 100000001 is above the limit 100000000"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", -1,
-         (uint64_t)4 << 30, "the tensors cover 8 bytes"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", -1, (uint64_t)4 << 30,
+         "the tensors cover 8 bytes"},
     };
     char dir[] = "/tmp/hb_st_XXXXXX";
     char path[64];
