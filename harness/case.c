@@ -71,7 +71,7 @@ static void normalize_config(struct hb_case_config *g) {
         g->conv_act = HB_CONV_NONE;
         g->gate_norm = HB_GATE_NORM_NONE;
         g->dt_softplus = 0;
-        g->dt_clamp = HB_DT_CLAMP_NONE;
+        g->dt_clamp = HB_CLAMP_NONE;
     }
 }
 

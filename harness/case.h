@@ -49,12 +49,21 @@ enum hb_step_kind {
 enum hb_value_class {
     HB_VALUES_ORDINARY = 0,  /* about N(0,1), moderate dt */
     HB_VALUES_EXACT = 1,     /* small integers; forces the exact variants (no silu, no softplus, A = 0, no gate norm) */
-    HB_VALUES_LARGE_DT = 2,
+    HB_VALUES_LARGE_DT = 2,  /* and attention scores beyond +-100 */
     HB_VALUES_TINY_DT = 3,
     HB_VALUES_CANCEL = 4,
     HB_VALUES_WIDE = 5,      /* powers of two over a wide range */
     HB_VALUES_ONE_SIGN = 6,  /* ordinary without signs: no sum cancels, so bounds are tightest against the values */
     HB_N_VALUE_CLASSES = 7
+};
+
+/* Where the case's time step limits apply; a backend that takes the clamp of the wrong path shows with the last two. */
+enum hb_case_clamp {
+    HB_CLAMP_NONE = 0,
+    HB_CLAMP_LIMIT = 1,   /* both paths */
+    HB_CLAMP_PREFILL = 2, /* as public stacks do: extend rows only */
+    HB_CLAMP_DECODE = 3,
+    HB_N_CLAMPS = 4
 };
 
 /* What fills memory that must not be read (surplus tokens, padding rows, free slots). */
@@ -96,7 +105,8 @@ struct hb_case_step {
     int32_t mode;      /* forward, entry: any 32-bit value */
     int32_t n_decode;  /* MIXED: the last n_decode rows are native decode rows (shape M2) */
     int32_t pad_rows, pad_tokens;
-    int32_t optional;  /* bit 0 extend_start_loc, 1 extend_seq_lens_cpu, 2 original_batch_size, 3 all-false mask given */
+    int32_t optional;  /* bit 0 extend_start_loc, 1 extend_seq_lens_cpu, 2 original_batch_size, 3 all-false mask given,
+                        4 begin is called twice */
     int32_t layer_mask; /* bit l set: layer l is left out of this forward */
     int32_t draft;      /* verify: D; 0: the longest row's length */
     int32_t ragged;     /* verify: 1: rows of different length, pad_tokens nodes in the padding rows; 0: all have D nodes */

@@ -11,7 +11,7 @@ static const char *const target_names[] = {"forward", "dispatch", "verify"};
 static const char *const dtype_names[] = {"fp32", "bf16"};
 static const char *const conv_act_names[] = {"silu", "none"};
 static const char *const gate_norm_names[] = {"after", "before", "gate_only", "norm_only", "none"};
-static const char *const dt_clamp_names[] = {"none", "limit"};
+static const char *const dt_clamp_names[] = {"none", "limit", "prefill", "decode"};
 static const char *const eps_names[] = {"1e-5", "1e-6"};
 static const char *const form_names[] = {"v0", "fast"};
 static const char *const order_names[] = {"ascending", "descending", "random"};
@@ -59,7 +59,7 @@ static const char *const break_names[] = {
     CONFIG(gate_norm, 0, HB_N_GATE_NORMS - 1, 0, gate_norm_names), \
     CONFIG(norm_whole, 0, 1, 0, NULL), \
     CONFIG(dt_softplus, 0, 1, 1, NULL), \
-    CONFIG(dt_clamp, 0, HB_DT_CLAMP_LIMIT, 0, dt_clamp_names), \
+    CONFIG(dt_clamp, 0, HB_N_CLAMPS - 1, 0, dt_clamp_names), \
     CONFIG(eps, 0, 1, 0, eps_names), \
     CONFIG(conv_bias, 0, 1, 0, NULL), \
     CONFIG(dt_bias, 0, 1, 1, NULL), \
@@ -86,7 +86,7 @@ static const char *const break_names[] = {
     STEP(n_decode, WITH_ROWS, 0, HB_MAX_ROWS, 0, NULL), \
     STEP(pad_rows, WITH_ROWS, 0, 8, 0, NULL), \
     STEP(pad_tokens, WITH_ROWS, 0, 32, 0, NULL), \
-    STEP(optional, WITH_ROWS, 0, 15, 0, NULL), \
+    STEP(optional, WITH_ROWS, 0, 31, 0, NULL), \
     STEP(layer_mask, WITH_ROWS, 0, 15, 0, NULL), \
     STEP(draft, WITH_ROWS, 0, HB_MAX_DRAFT, 0, NULL), \
     STEP(ragged, WITH_ROWS, 0, 1, 0, NULL), \

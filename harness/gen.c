@@ -74,7 +74,7 @@ static void pick_variants(struct hb_rng *r, struct hb_case_config *g) {
     g->gate_norm = hb_rng_one_in(r, 2) ? HB_GATE_NORM_AFTER : hb_rng_below(r, HB_N_GATE_NORMS);
     g->norm_whole = hb_rng_below(r, 2);
     g->dt_softplus = !hb_rng_one_in(r, 8);
-    g->dt_clamp = hb_rng_one_in(r, 4) ? HB_DT_CLAMP_LIMIT : HB_DT_CLAMP_NONE;
+    g->dt_clamp = hb_rng_one_in(r, 3) ? hb_rng_below(r, HB_N_CLAMPS) : HB_CLAMP_NONE;
     g->eps = hb_rng_below(r, 2);
     g->conv_bias = hb_rng_below(r, 2);
     g->dt_bias = !hb_rng_one_in(r, 4);
@@ -126,7 +126,7 @@ static void meet_needs(struct hb_gen_state *g) {
         cfg->attn_mask &= cfg->attn_mask - 1;
     }
     if (g->needs & HB_NEED_CLAMP) {
-        cfg->dt_clamp = HB_DT_CLAMP_LIMIT;
+        cfg->dt_clamp = HB_CLAMP_LIMIT;
         cfg->value_class =
             cfg->value_class == HB_VALUES_EXACT ? HB_VALUES_ORDINARY : cfg->value_class;
     }

@@ -300,7 +300,7 @@ static void pick_extras(struct hb_gen_state *g, struct hb_case_step *s) {
     if (hb_rng_one_in(&g->rng, rarely)) {
         s->pad_tokens = hb_rng_range(&g->rng, 1, 6);
     }
-    s->optional = hb_rng_one_in(&g->rng, 3) ? 0 : hb_rng_below(&g->rng, 16);
+    s->optional = hb_rng_one_in(&g->rng, 3) ? 0 : hb_rng_below(&g->rng, 32);
     s->optional |= g->needs & HB_NEED_START_LOC ? 1 : 0;
     s->optional |= g->needs & HB_NEED_LENS_CPU ? 2 : 0;
     s->optional |= g->needs & HB_NEED_ORIGINAL ? 4 : 0;

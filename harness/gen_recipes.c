@@ -141,7 +141,7 @@ static uint32_t offers(const struct spot *p) {
     o |= p->config.spec_rows - p->c->config.spare_rows > 1 ? HB_NEED_SPEC_ROWS : 0;
     o |= has_layer(p, HB_LAYER_ATTENTION) ? HB_NEED_ATTENTION : 0;
     o |= has_layer(p, HB_LAYER_MAMBA2) ? HB_NEED_MAMBA : 0;
-    o |= p->c->config.dt_clamp != HB_DT_CLAMP_NONE ? HB_NEED_CLAMP : 0;
+    o |= p->c->config.dt_clamp != HB_CLAMP_NONE ? HB_NEED_CLAMP : 0;
     o |= p->config.chunk_size >= 8 ? HB_NEED_CHUNK_8 : 0;
     o |= p->h.n_free > 0 ? HB_NEED_FREE_SLOT : 0;
     o |= live_track_slot(p) > 0 ? HB_NEED_TRACK_SLOT : 0;

@@ -109,6 +109,7 @@ int hb_gen_add_verify(struct hb_gen_state *g) {
     pick_shape(g, &s);
     s.optional = (g->needs & HB_NEED_MASK) || hb_rng_one_in(&g->rng, 4) ? 8 : 0;
     s.optional |= (g->needs & HB_NEED_ORIGINAL) || hb_rng_one_in(&g->rng, 4) ? 4 : 0;
+    s.optional |= hb_rng_one_in(&g->rng, 8) ? 16 : 0;
     s.optional &= g->needs & HB_NEED_NO_MASK ? ~8 : ~0;
     if (g->c->config.n_layers > 1 && hb_rng_one_in(&g->rng, 24)) {
         s.layer_mask = 1 << hb_rng_below(&g->rng, g->c->config.n_layers);

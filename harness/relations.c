@@ -468,6 +468,15 @@ static enum exactness exactness_of(const struct hb_case *c, enum exactness e) {
     return e;
 }
 
+/* With limits of the time step on one path only, a prefill and a decode of one token are different formulas. */
+static int crosses_paths(const struct transform *t) {
+    return t->number == 30 || t->number == 51;
+}
+
+static int one_formula(const struct hb_case *c) {
+    return c->config.dt_clamp != HB_CLAMP_PREFILL && c->config.dt_clamp != HB_CLAMP_DECODE;
+}
+
 void hb_run_relation(const struct hb_adapter *backend, const struct hb_case *c,
                      const struct hb_run_options *o, const struct hb_capture *base,
                      struct hb_verdict *v, struct hb_run_stats *stats) {
@@ -481,7 +490,7 @@ void hb_run_relation(const struct hb_adapter *backend, const struct hb_case *c,
     found.outputs = exactness_of(c, found.outputs);
     found.state = exactness_of(c, found.state);
     if (!t->apply || (o->check_off & HB_OFF_RELATION) || (base->refused && !t->with_errors) ||
-        (t->moves_kv && !kv_complete(c))) {
+        (t->moves_kv && !kv_complete(c)) || (crosses_paths(t) && !one_formula(c))) {
         return;
     }
     struct hb_case *other = malloc(sizeof *other);

@@ -266,6 +266,12 @@ static void try_forward(struct hb_run *r, struct hb_forward *f) {
         }
         return;
     }
+    if (f->step->optional & 16) { /* invariant 6: a second begin of the same batch changes nothing */
+        (void)hb_run_begin(r, &f->batch, f->batch.is_null ? NULL : &f->batch.b, f->place);
+        if (hb_run_done(r)) {
+            return;
+        }
+    }
     hb_run_plan_batch(r, f);
     if (!r->phase.has_metadata) {
         run_without_metadata(r, f);

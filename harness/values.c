@@ -235,6 +235,11 @@ static struct shape shape_of(const struct hb_case_config *g, int32_t tensor) {
     if (g->value_class == HB_VALUES_CANCEL && (is_stream || tensor == HB_TENSOR_V)) {
         return (struct shape){CANCEL_X, 1.0f, 1.01f};
     }
+    /* scores beyond +-100: a softmax that does not subtract its largest score overflows */
+    if (g->value_class == HB_VALUES_LARGE_DT &&
+        (tensor == HB_TENSOR_Q || tensor == HB_TENSOR_K)) {
+        return (struct shape){NORMAL, 8.0f, 0.0f};
+    }
     return (struct shape){NORMAL, 1.0f, 0.0f};
 }
 
