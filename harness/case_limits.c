@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How much a case works: the limits of its normal form, and the backend configuration whose sizes follow from it. */
+ * How much a case works: the limits of its normal form, and the backend configuration whose sizes
+ * follow from it. */
 #include <math.h>
 #include <string.h>
 

@@ -5,10 +5,12 @@
 #include "harness/rng.h"
 
 int hb_step_is_verify(const struct hb_case_step *s) {
-    return (s->kind == HB_STEP_FORWARD || s->kind == HB_STEP_ENTRY) && s->mode == HB_MODE_TARGET_VERIFY;
+    return (s->kind == HB_STEP_FORWARD || s->kind == HB_STEP_ENTRY) &&
+           s->mode == HB_MODE_TARGET_VERIFY;
 }
 
-/* D follows from the rows unless it is given; then no row has more nodes. Uniform rows have D nodes each. */
+/* D follows from the rows unless it is given; then no row has more nodes. Uniform rows have D nodes
+ * each. */
 static void normalize_verify(struct hb_case_step *s) {
     int32_t longest = s->draft > 0 ? 1 : 0;
     for (int32_t r = 0; r < s->n_rows; r++) {

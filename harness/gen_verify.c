@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Generation of draft verification: verify steps of requests that have tokens, and the commits after them. */
+ * Generation of draft verification: verify steps of requests that have tokens, and the commits
+ * after them. */
 #include <string.h>
 
 #include "backend/adapter.h"
 #include "harness/gen_history.h"
 
-/* --- the model ------------------------------------------------------------------------------------------------------ */
+/* --- the model -------------------------------------------------------------------------------- */
 
-void hb_history_verify(struct hb_history *h, const struct hb_case *c, const struct hb_case_step *s) {
+void hb_history_verify(struct hb_history *h, const struct hb_case *c,
+                       const struct hb_case_step *s) {
     struct hb_drafted *d = &h->drafted;
     memset(d, 0, sizeof *d);
     d->is_valid = c->config.max_draft > 0;
@@ -48,7 +50,7 @@ void hb_history_commit(struct hb_history *h, const struct hb_case_step *s) {
     }
 }
 
-/* --- the builder ---------------------------------------------------------------------------------------------------- */
+/* --- the builder ------------------------------------------------------------------------------ */
 
 static int32_t drafted_requests(struct hb_gen_state *g, int32_t out[HB_MAX_REQS]) {
     int32_t n = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Derivation of a forward batch (forward-batch.md section 4, tracking.md section 3; drafts: speculative.md sections 1 to 3) and
- * of a commit. */
+ * Derivation of a forward batch (forward-batch.md section 4, tracking.md section 3; drafts:
+ * speculative.md sections 1 to 3) and of a commit. */
 #include "harness/materialize.h"
 
 #include <stdlib.h>
@@ -179,8 +179,8 @@ static int fill_tracking(const struct hb_case_step *step, const struct hb_plan *
         const struct hb_row_plan *row = &plan->row[r];
         mask[r] = 1;
         index[r] = row->track_dst;
-        /* tracking.md section 3: the last aligned point is passed as the end of the row, aligned or not; another point N
-         * that is not the end as N + 1 */
+        /* tracking.md section 3: the last aligned point is passed as the end of the row, aligned or
+         * not; another point N that is not the end as N + 1 */
         int32_t is_end = step->row[r].track_point == 0 || row->track_after == 0 ||
                          row->track_after == row->length;
         len[r] = row->prefix + (is_end ? row->length : row->track_after + 1);
@@ -250,9 +250,9 @@ static int fill_draft(const struct hb_case *c, const struct hb_case_step *step,
             return -1;
         }
         for (int32_t r = 0; r < b->batch_size; r++) {
-            layout[r + 1] = layout[r] + (r < plan->n_rows
-                                             ? plan->row[r].length
-                                             : hb_case_padding_nodes(step, r - plan->n_rows));
+            layout[r + 1] =
+                layout[r] + (r < plan->n_rows ? plan->row[r].length
+                                              : hb_case_padding_nodes(step, r - plan->n_rows));
         }
     }
     if (step->tree == HB_TREE_CHAIN) {
@@ -271,8 +271,8 @@ static int fill_draft(const struct hb_case *c, const struct hb_case_step *step,
     }
     for (int32_t r = 0; r < b->batch_size; r++) {
         int32_t parent[HB_MAX_DRAFT];
-        const int32_t nodes = r < plan->n_rows ? plan->row[r].length
-                                               : hb_case_padding_nodes(step, r - plan->n_rows);
+        const int32_t nodes =
+            r < plan->n_rows ? plan->row[r].length : hb_case_padding_nodes(step, r - plan->n_rows);
         hb_case_tree(c, step, r, nodes, parent);
         fill_row_links(parent, nodes, next + (int64_t)r * draft, sibling + (int64_t)r * draft);
     }

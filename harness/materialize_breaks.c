@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Deliberate faults of batches, commits and configurations; the bytes of a batch before and after a call. */
+ * Deliberate faults of batches, commits and configurations; the bytes of a batch before and after a
+ * call. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,14 +8,15 @@
 
 enum { MAX_BREAK_LENGTH = 4096 };
 
-/* --- arrays of a batch as a table ------------------------------------------------------------------------------- */
+/* --- arrays of a batch as a table ------------------------------------------------------------- */
 
 struct array_field {
     int32_t field;
     size_t offset; /* of {data, len} in struct hb_batch or hb_commit */
     size_t element;
 };
-#define ARRAY(id, member, type) {HB_FIELD_##id, offsetof(struct hb_batch, member), sizeof(type)}
+#define ARRAY(id, member, type)                                                                    \
+    { HB_FIELD_##id, offsetof(struct hb_batch, member), sizeof(type) }
 static const struct array_field arrays[] = {
     ARRAY(REQ_POOL_INDICES, req_pool_indices, int32_t),
     ARRAY(SEQ_LENS, seq_lens, int32_t),
@@ -112,8 +114,7 @@ static int break_array(void *b, const struct array_field *f, const struct hb_cas
 }
 
 static void break_scalar(int32_t *target, const struct hb_case_break *brk) {
-    int64_t value =
-        brk->operation == HB_BREAK_ADD ? wrapping_add(*target, brk->value) : brk->value;
+    int64_t value = brk->operation == HB_BREAK_ADD ? wrapping_add(*target, brk->value) : brk->value;
     *target = (int32_t)(uint32_t)(uint64_t)value;
 }
 

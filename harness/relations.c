@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The relations of invariants.md: a table, and for those that need a second run the transformation of the case and the
- * comparison of both runs. Outputs are matched by (stream, position, layer), states by slot name, so a transformation may
- * cut, merge or reorder forwards freely. E compares bytes, T compares with the sum of both bounds. */
+ * The relations of invariants.md: a table, and for those that need a second run the transformation
+ * of the case and the comparison of both runs. Outputs are matched by (stream, position, layer),
+ * states by slot name, so a transformation may cut, merge or reorder forwards freely. E compares
+ * bytes, T compares with the sum of both bounds. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +18,8 @@ struct transform {
     int32_t number;
     enum exactness outputs, state;
     int (*apply)(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist);
-    int32_t with_errors;  /* 1: also says something where calls are refused */
-    int32_t moves_kv;     /* 1: tokens get other KV slots, so no entry may be read that was never written */
+    int32_t with_errors; /* 1: also says something where calls are refused */
+    int32_t moves_kv;    /* 1: tokens get other KV slots: none may be read that was never written */
     int32_t skip_tracked; /* track slots may differ */
     int32_t only_layer;   /* 1: compare layer relation_arg % n_layers only */
     int32_t is_subset;    /* 1: the transformed run makes some of the outputs only */
@@ -51,8 +52,8 @@ static int has_restart(const struct hb_case *c) {
     return 0;
 }
 
-/* 1 if every step that consumes tokens runs every attention layer. A layer that is left out gets no KV entries, and its
- * later outputs depend on what happens to lie in their place. */
+/* 1 if every step that consumes tokens runs every attention layer. A layer that is left out gets no
+ * KV entries, and its later outputs depend on what happens to lie in their place. */
 static int kv_complete(const struct hb_case *c) {
     for (int32_t i = 0; i < c->n_steps; i++) {
         const struct hb_case_step *s = &c->step[i];
@@ -201,7 +202,8 @@ static int split_extend(const struct hb_case *c, struct hb_case *out, struct hb_
                 second.row[second.n_rows++].length = n - cut;
             }
         }
-        if (!hb_relation_append(out, &first) || (second.n_rows > 0 && !hb_relation_append(out, &second))) {
+        if (!hb_relation_append(out, &first) ||
+            (second.n_rows > 0 && !hb_relation_append(out, &second))) {
             return 0;
         }
         any |= second.n_rows > 0;
@@ -301,9 +303,10 @@ static const struct transform transforms[] = {
     {58, EXACT, EXACT, hb_relation_fill_rows, 0, 1, 0, 0, 0},
 };
 
-/* 50: that a verify leaves the pools as they are is compared in every verify (verify.pool). 52, 53, 57: compared in every
- * case, since the oracle computes each node on the path from the root, and each commit is a copy of what it judged. 59 speaks
- * of a second, deduplicated layout of the windows, which no backend here has: there is one layout to compare. */
+/* 50: that a verify leaves the pools as they are is compared in every verify (verify.pool). 52, 53,
+ * 57: compared in every case, since the oracle computes each node on the path from the root, and
+ * each commit is a copy of what it judged. 59 speaks of a second, deduplicated layout of the
+ * windows, which no backend here has: there is one layout to compare. */
 static const struct hb_relation relations[] = {
     {1, "error.invalid_mode", "S", "test_relations: relation_1_fires", 1},
     {3, "error.child_entry", "S", "test_relations: relation_3_fires", 1},
@@ -373,25 +376,27 @@ static void fail(struct hb_verdict *v, int32_t number, const char *what, int32_t
     v->at.want = a;
     v->at.bound = bound;
     (void)snprintf(v->at.source, sizeof v->at.source, "relation %d", number);
-    hb_verdict_set(v, HB_VERDICT_RELATION, relation_name(number), what, 0, 0,
-                   "relation %d: %s of layer %d position %lld element %lld is %.9g, the transformed "
-                   "run gives %.9g, allowed %.3g",
-                   number, what, layer, (long long)pos, (long long)element, a, b, bound);
+    hb_verdict_set(
+        v, HB_VERDICT_RELATION, relation_name(number), what, 0, 0,
+        "relation %d: %s of layer %d position %lld element %lld is %.9g, the transformed "
+        "run gives %.9g, allowed %.3g",
+        number, what, layer, (long long)pos, (long long)element, a, b, bound);
 }
 
-/* The output of the same token in the other run; each one is matched once. A token may occur as a draft node and, later, in
- * a forward. */
+/* The output of the same token in the other run; each one is matched once. A token may occur as a
+ * draft node and, later, in a forward. */
 static struct hb_captured *counterpart(const struct transform *t, const struct hb_capture *in,
                                        const struct hb_captured *x) {
-    const int is_swapped = t->apply == hb_relation_link_chains &&
-                           (x->is_verify == HB_DRAFT_CHAIN || x->is_verify == HB_DRAFT_LINKED_CHAIN);
+    const int is_swapped =
+        t->apply == hb_relation_link_chains &&
+        (x->is_verify == HB_DRAFT_CHAIN || x->is_verify == HB_DRAFT_LINKED_CHAIN);
     const int32_t kind =
         is_swapped ? HB_DRAFT_CHAIN + HB_DRAFT_LINKED_CHAIN - x->is_verify : x->is_verify;
     for (size_t k = 0; k < in->n; k++) {
         struct hb_captured *y = &in->item[k];
         if (y->request == x->request && y->stream == x->stream && y->pos == x->pos &&
             y->branch == x->branch && y->layer == x->layer &&
-            (t->is_subset || y->is_verify == kind)) {
+            (t->is_subset || (y->is_verify == kind && y->start == x->start))) {
             return y;
         }
     }
@@ -506,8 +511,8 @@ void hb_run_relation(const struct hb_adapter *backend, const struct hb_case *c,
         (void)hb_run_once(backend, other, o, &twist, &capture, v, stats);
         if (v->kind != HB_VERDICT_PASS) {
             size_t n = strlen(v->text);
-            (void)snprintf(v->text + n, sizeof v->text - n, " [second run of relation %d, %s]", t->number,
-                           relation_name(t->number));
+            (void)snprintf(v->text + n, sizeof v->text - n, " [second run of relation %d, %s]",
+                           t->number, relation_name(t->number));
         }
         int32_t layer = t->only_layer ? c->config.relation_arg % c->config.n_layers : -1;
         if (v->kind == HB_VERDICT_PASS && !twist.nan_inputs &&

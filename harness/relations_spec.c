@@ -21,12 +21,12 @@ int hb_relation_verify_twice(const struct hb_case *c, struct hb_case *out, struc
     return any && hb_relation_is_plain(c);
 }
 
-/* --- 51 ------------------------------------------------------------------------------------------------------------- */
+/* --- 51 --------------------------------------------------------------------------------------- */
 
 /* The way of one row of a verify to the node that is committed. */
 struct way {
-    int32_t n; /* tokens, 0: nothing is committed */
-    int32_t track_at; /* index of the token after which a checkpoint is made, -1: none */
+    int32_t n;                  /* tokens, 0: nothing is committed */
+    int32_t track_at;           /* index of the token after which a checkpoint is made, -1: none */
     int32_t rank[HB_MAX_DRAFT]; /* of each token among its siblings */
 };
 
@@ -86,7 +86,8 @@ static int append_decodes(const struct hb_case_step *verify, const struct hb_cas
     return 1;
 }
 
-int hb_relation_verify_decode(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+int hb_relation_verify_decode(const struct hb_case *c, struct hb_case *out,
+                              struct hb_twist *twist) {
     int any = 0;
     out->n_steps = 0;
     for (int32_t i = 0; i < c->n_steps; i++) {
@@ -116,7 +117,7 @@ int hb_relation_verify_decode(const struct hb_case *c, struct hb_case *out, stru
     return any && hb_relation_is_plain(c);
 }
 
-/* --- the others ------------------------------------------------------------------------------------------------------ */
+/* --- the others ------------------------------------------------------------------------------- */
 
 int hb_relation_link_chains(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
     (void)twist;

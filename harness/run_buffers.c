@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Buffers of a layer call: inputs from the value source, guards, and deliberate faults of the buffers. */
+ * Buffers of a layer call: inputs from the value source, guards, and deliberate faults of the
+ * buffers. */
 #include <math.h>
 #include <string.h>
 
@@ -15,8 +16,8 @@ void hb_run_close_buffers(struct hb_run *r, struct hb_layer_buffers *lb) {
     }
 }
 
-static void fill_inputs(struct hb_run *r, const struct hb_forward *f, int32_t layer, int32_t is_attention,
-                        struct hb_layer_buffers *lb) {
+static void fill_inputs(struct hb_run *r, const struct hb_forward *f, int32_t layer,
+                        int32_t is_attention, struct hb_layer_buffers *lb) {
     const int32_t base = is_attention ? HB_TENSOR_Q : HB_TENSOR_Z;
     for (int k = 0; k < 3; k++) {
         int32_t width = lb->width[k];
@@ -29,8 +30,8 @@ static void fill_inputs(struct hb_run *r, const struct hb_forward *f, int32_t la
                         at[j] = NAN;
                     }
                 } else {
-                    hb_run_fill(r, base + k, row->stream, layer,
-                                hb_run_value_position(row, t), width, at);
+                    hb_run_fill(r, base + k, row->stream, layer, hb_run_value_position(row, t),
+                                width, at);
                 }
             }
         }
@@ -119,10 +120,10 @@ void hb_run_break_io(const struct hb_run *r, struct hb_layer_buffers *lb) {
         } else if (brk->field == HB_FIELD_IO_BYTES && b->id) {
             uint64_t value = (uint64_t)brk->value;
             uint64_t bytes = brk->operation == HB_BREAK_ADD ? b->bytes + value : value;
-            if (bytes < b->bytes) { /* a claim of more than there is would be a fault of the harness */
+            if (bytes <
+                b->bytes) { /* a claim of more than there is would be a fault of the harness */
                 b->bytes = bytes;
             }
         }
     }
 }
-

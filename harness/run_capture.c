@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a run leaves for relations and for the comparison of two backends: output tokens, and the states at the end. */
+ * What a run leaves for relations and for the comparison of two backends: output tokens, and the
+ * states at the end. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/run_forward.h"
 
-/* Place of the next item. A later verify of the same nodes takes the place of the earlier one: it is what a commit uses. */
+/* Place of the next item. A later verify of the same nodes takes the place of the earlier one: it
+ * is what a commit uses. */
 static struct hb_captured *capture_item(struct hb_run *r, const struct hb_captured *key) {
     struct hb_capture *cap = r->capture;
     for (size_t i = 0; i < cap->n && key->is_verify; i++) {
         struct hb_captured *item = &cap->item[i];
-        if (item->is_verify == key->is_verify && item->request == key->request && item->stream == key->stream &&
-            item->layer == key->layer && item->pos == key->pos && item->branch == key->branch) {
+        if (item->is_verify == key->is_verify && item->request == key->request &&
+            item->stream == key->stream && item->layer == key->layer && item->start == key->start &&
+            item->pos == key->pos && item->branch == key->branch) {
             free(item->got);
             free(item->bound);
             item->got = NULL;
@@ -38,6 +41,7 @@ void hb_run_capture_output(struct hb_run *r, const struct hb_live_row *row, int3
                                     .layer = layer,
                                     .n = n,
                                     .is_verify = row->is_verify,
+                                    .start = row->is_verify ? row->pos : 0,
                                     .pos = hb_run_position(row, token),
                                     .branch = hb_run_branch(row, token)};
     struct hb_captured *item = capture_item(r, &key);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A commit after a verify: rows take over the state of a draft node, bit for bit (invariants 51, 56, 57). */
+ * A commit after a verify: rows take over the state of a draft node, bit for bit (invariants 51,
+ * 56, 57). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +27,8 @@ static int32_t list_moves(const struct hb_run *r, const struct hb_commit *c, str
             m[n++] = (struct move){i, c->step.data[i], v->slots[i], 0, 0};
         }
         if (c->track_indices.data && c->track_steps.data[i] >= 0) {
-            m[n++] = (struct move){i, c->track_steps.data[i], (int32_t)c->track_indices.data[i], 1, 0};
+            m[n++] =
+                (struct move){i, c->track_steps.data[i], (int32_t)c->track_indices.data[i], 1, 0};
         }
     }
     for (int32_t i = 0; i < n; i++) {
@@ -55,7 +57,8 @@ static void want_move(struct hb_run *r, const struct move *m) {
                 continue;
             }
             memcpy(r->want[to] + e.at, r->mirror[from] + node.at, e.bytes);
-            if (hb_run_compare_bytes(r, to, e.at, e.bytes, m->is_track ? "state.track" : "state.commit",
+            if (hb_run_compare_bytes(r, to, e.at, e.bytes,
+                                     m->is_track ? "state.track" : "state.commit",
                                      places[m->is_track])) {
                 return;
             }

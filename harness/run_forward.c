@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A forward (or an entry call): derive the batch, predict and call begin, run the layers, compare outputs and states.
- * What a forward must do is read off the batch that the backend got, breaks included, never off the case's intention. */
+ * A forward (or an entry call): derive the batch, predict and call begin, run the layers, compare
+ * outputs and states. What a forward must do is read off the batch that the backend got, breaks
+ * included, never off the case's intention. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,8 @@ static void dump_layer(struct hb_run *r, const struct hb_forward *f, int32_t lay
     }
 }
 
-static void layer_done(struct hb_run *r, struct hb_forward *f, int32_t layer, struct hb_layer_buffers *lb) {
+static void layer_done(struct hb_run *r, struct hb_forward *f, int32_t layer,
+                       struct hb_layer_buffers *lb) {
     int32_t is_attention = r->config.layer_kind[layer] == HB_LAYER_ATTENTION;
     f->layers_run |= 1u << layer;
     if (f->step->kind != HB_STEP_ENTRY || f->mode != HB_MODE_IDLE) {
@@ -64,7 +66,8 @@ static void call_layer(struct hb_run *r, struct hb_forward *f, int32_t id) {
                         &want);
         status = r->backend->entry(null_args ? NULL : r->handle, step->target, step->direction, id,
                                    io, &got);
-        (void)snprintf(place, sizeof place, "%s entry", step->target == HB_ENTRY_CHILD ? "child" : "wrapper");
+        (void)snprintf(place, sizeof place, "%s entry",
+                       step->target == HB_ENTRY_CHILD ? "child" : "wrapper");
     } else {
         hb_expect_layer(&r->config, &r->phase, id, &lb.io, &want);
         status = r->backend->layer(r->handle, id, &lb.io, &got);
@@ -136,8 +139,8 @@ static void break_table(struct hb_run *r, int undo, int32_t *saved) {
     }
 }
 
-/* Invariant 14: a row without prefix must not see what its slot held. Layers that do not run keep their bytes: nothing
- * overwrites them, and a later forward of the request starts from them. */
+/* Invariant 14: a row without prefix must not see what its slot held. Layers that do not run keep
+ * their bytes: nothing overwrites them, and a later forward of the request starts from them. */
 static void poison_fresh(struct hb_run *r, const struct hb_forward *f) {
     struct hb_error e = {.struct_size = sizeof e};
     if (f->step->kind != HB_STEP_FORWARD) {

@@ -40,6 +40,7 @@ struct hb_captured {
     int32_t request, stream, layer, n;
     int32_t is_verify; /* enum hb_draft_kind */
     int64_t pos, branch;
+    int64_t start; /* of a draft node: tokens before the verify, from whose stored state it is computed; else 0 */
     float *got;
     double *bound;
 };

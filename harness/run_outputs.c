@@ -34,7 +34,8 @@ int hb_run_read_output(struct hb_run *r, const struct hb_forward *f, struct hb_l
 /* Output rows of padding and surplus tokens are zero. */
 void hb_run_check_padding(struct hb_run *r, const struct hb_forward *f, int32_t layer,
                           const struct hb_layer_buffers *lb) {
-    for (int64_t i = (int64_t)f->n_real * lb->width[3]; i < (int64_t)f->n_tokens * lb->width[3]; i++) {
+    for (int64_t i = (int64_t)f->n_real * lb->width[3]; i < (int64_t)f->n_tokens * lb->width[3];
+         i++) {
         if (lb->host[3][i] != 0.0f && !(r->o->check_off & HB_OFF_STATE)) {
             r->v->at.layer = layer;
             r->v->at.step = r->step;
@@ -96,8 +97,8 @@ void hb_run_check_row(struct hb_run *r, struct hb_forward *f, int32_t layer,
         const struct hb_where w = {.layer = layer,
                                    .token = row->first + bad / width,
                                    .element = bad % width,
-                                   .per_head = is_attention ? r->config.attn_dim
-                                                            : r->config.head_dim,
+                                   .per_head =
+                                       is_attention ? r->config.attn_dim : r->config.head_dim,
                                    .dtype = r->config.act_dtype,
                                    .got = (double)got[bad],
                                    .want = out[bad],

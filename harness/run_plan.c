@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Planning of a forward: rows by the intention of the case, then by the batch that the backend accepted, breaks included. */
+ * Planning of a forward: rows by the intention of the case, then by the batch that the backend
+ * accepted, breaks included. */
 #include <string.h>
 
 #include "backend/batch.h"
@@ -109,8 +110,9 @@ const struct hb_profile *hb_run_profile(const struct hb_run *r, const struct hb_
 
 const int32_t *hb_run_token_slots(const struct hb_forward *f, const struct hb_live_row *row) {
     const struct hb_batch *b = &f->batch.b;
-    return b->req_to_token.data ? b->req_to_token.data + (int64_t)row->request * b->req_to_token_cols
-                                : NULL;
+    return b->req_to_token.data
+               ? b->req_to_token.data + (int64_t)row->request * b->req_to_token_cols
+               : NULL;
 }
 
 int64_t hb_run_position(const struct hb_live_row *row, int32_t token) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the regions must hold after a forward, and what the harness knows of the slots from then on. */
+ * What the regions must hold after a forward, and what the harness knows of the slots from then on.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,8 +90,10 @@ void hb_run_check_temporal(struct hb_run *r, const struct hb_forward *f, int32_t
     allow(r, e);
 }
 
-/* A tracked copy of a state not yet stored: one more rounding to the state type (tolerance.md 3.7). */
-static void charge_store(struct hb_run *r, const struct hb_live_row *row, struct hb_ref_state *state) {
+/* A tracked copy of a state not yet stored: one more rounding to the state type (tolerance.md 3.7).
+ */
+static void charge_store(struct hb_run *r, const struct hb_live_row *row,
+                         struct hb_ref_state *state) {
     if (r->config.state_dtype == HB_FP32) {
         return;
     }
@@ -189,7 +192,8 @@ int hb_run_set_loc(struct hb_content *content, const int32_t *slots, int64_t n) 
     return 0;
 }
 
-void hb_run_anchor(struct hb_run *r, int32_t slot, int32_t stream, int64_t pos, const int32_t *loc) {
+void hb_run_anchor(struct hb_run *r, int32_t slot, int32_t stream, int64_t pos,
+                   const int32_t *loc) {
     struct hb_content *content = &r->content[slot];
     if (hb_content_zero(r, content, stream)) {
         return;
@@ -260,4 +264,3 @@ void hb_run_advance(struct hb_run *r, struct hb_forward *f) {
         }
     }
 }
-

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A verify: each draft node is one decode step of the oracle from its parent's state. Nothing but the intermediate caches
- * and the KV entries of live nodes may change (invariants 50, 52, 53, 58). */
+ * A verify: each draft node is one decode step of the oracle from its parent's state. Nothing but
+ * the intermediate caches and the KV entries of live nodes may change (invariants 50, 52, 53, 58).
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +21,7 @@ void hb_run_verified_free(struct hb_run *r) {
     }
 }
 
-/* --- planning ----------------------------------------------------------------------------------------------------- */
+/* --- planning --------------------------------------------------------------------------------- */
 
 void hb_run_plan_tree(struct hb_run *r, const struct hb_forward *f, struct hb_live_row *row) {
     const struct hb_batch *b = &f->batch.b;
@@ -66,16 +67,18 @@ int hb_run_is_rejected(const struct hb_run *r, const struct hb_live_row *row, in
             continue;
         }
         const struct hb_case_row *c = &s->row[row->row];
-        if (is_on_path(row, node, c->accept) || (c->track && is_on_path(row, node, c->track_accept))) {
+        if (is_on_path(row, node, c->accept) ||
+            (c->track && is_on_path(row, node, c->track_accept))) {
             return 0;
         }
     }
     return 1;
 }
 
-/* --- outputs -------------------------------------------------------------------------------------------------------- */
+/* --- outputs ---------------------------------------------------------------------------------- */
 
-/* The reference state after node t, a copy of its parent's to begin with; null when out of memory. */
+/* The reference state after node t, a copy of its parent's to begin with; null when out of memory.
+ */
 static struct hb_ref_state *node_state(struct hb_run *r, const struct hb_live_row *row,
                                        int32_t layer, int32_t t) {
     struct hb_ref_state **at = r->verified.row[row->row].state[layer];
@@ -114,8 +117,9 @@ void hb_run_verify_mamba2(struct hb_run *r, struct hb_forward *f, int32_t layer,
             double *out = d + (size_t)t * width;
             if (hb_ref_mamba2(&r->config, &r->params[layer], hb_run_profile(r, row), HB_PATH_DECODE,
                               1, lb->host[0] + token * lb->width[0],
-                              lb->host[1] + token * lb->width[1], lb->host[2] + token * lb->width[2],
-                              state, out, out + n, out + 2 * n, NULL, 0)) {
+                              lb->host[1] + token * lb->width[1],
+                              lb->host[2] + token * lb->width[2], state, out, out + n, out + 2 * n,
+                              NULL, 0)) {
                 r->no_memory = 1;
                 return;
             }
@@ -126,7 +130,8 @@ void hb_run_verify_mamba2(struct hb_run *r, struct hb_forward *f, int32_t layer,
     }
 }
 
-/* Keys and values of the context of each node in position order: the tokens before the verify, then its path. */
+/* Keys and values of the context of each node in position order: the tokens before the verify, then
+ * its path. */
 struct context {
     int32_t n_kv, dtype, regions[2];
     size_t line;
@@ -143,11 +148,13 @@ static void load_kv(const struct hb_run *r, const struct context *c, int64_t fro
 
 void hb_run_verify_attention(struct hb_run *r, struct hb_forward *f, int32_t layer,
                              struct hb_layer_buffers *lb) {
-    struct context c = {.n_kv = lb->width[1],
-                        .dtype = r->config.act_dtype,
-                        .regions = {hb_run_region(r, "kv_k", layer), hb_run_region(r, "kv_v", layer)}};
+    struct context c = {
+        .n_kv = lb->width[1],
+        .dtype = r->config.act_dtype,
+        .regions = {hb_run_region(r, "kv_k", layer), hb_run_region(r, "kv_v", layer)}};
     c.line = (size_t)c.n_kv * (size_t)hb_dtype_bytes(c.dtype);
-    for (int32_t i = 0; i < f->n_live && !hb_run_done(r) && c.regions[0] >= 0 && c.regions[1] >= 0; i++) {
+    for (int32_t i = 0; i < f->n_live && !hb_run_done(r) && c.regions[0] >= 0 && c.regions[1] >= 0;
+         i++) {
         const struct hb_live_row *row = &f->live[i];
         const size_t n = (size_t)row->length * (size_t)lb->width[3];
         c.slots = hb_run_token_slots(f, row);
@@ -175,12 +182,14 @@ void hb_run_verify_attention(struct hb_run *r, struct hb_forward *f, int32_t lay
     }
 }
 
-/* --- states --------------------------------------------------------------------------------------------------------- */
+/* --- states ----------------------------------------------------------------------------------- */
 
-struct hb_entry hb_run_node_entry(const struct hb_run *r, int32_t region, int32_t row, int32_t node) {
+struct hb_entry hb_run_node_entry(const struct hb_run *r, int32_t region, int32_t row,
+                                  int32_t node) {
     const struct hb_region *g = &r->region[region];
     const size_t bytes = (size_t)g->bytes / (size_t)(g->shape[0] * g->shape[1]);
-    return (struct hb_entry){region, ((size_t)row * (size_t)g->shape[1] + (size_t)node) * bytes, bytes};
+    return (struct hb_entry){region, ((size_t)row * (size_t)g->shape[1] + (size_t)node) * bytes,
+                             bytes};
 }
 
 static void check_row_entries(struct hb_run *r, const struct hb_forward *f, int32_t layer,

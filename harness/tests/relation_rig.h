@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Controls of relations: a case and a misbehaving backend, what must be noticed of it, and that it is not when the
- * detector is off or the backend right. Include after cmocka.h. */
+ * Controls of relations: a case and a misbehaving backend, what must be noticed of it, and that it
+ * is not when the detector is off or the backend right. Include after cmocka.h. */
 #ifndef HB_HARNESS_TESTS_RELATION_RIG_H
 #define HB_HARNESS_TESTS_RELATION_RIG_H
 

@@ -6,7 +6,8 @@
 #include "harness/tests/hand_case.h"
 
 /* Requests 1 and 2, of 5 and 3 tokens, slots 2 and 5. */
-static inline struct hb_case_step *verify(struct hb_case *c, int32_t tree, int32_t nodes, int32_t nodes2) {
+static inline struct hb_case_step *verify(struct hb_case *c, int32_t tree, int32_t nodes,
+                                          int32_t nodes2) {
     struct hb_case_step *s = hand_forward(c, HB_MODE_TARGET_VERIFY);
     c->config.max_draft = 5;
     s->tree = tree;
@@ -36,7 +37,8 @@ static inline void chain(struct hb_case *c) {
     (void)commit(c, 1, 2);
 }
 
-/* The first shape in which a node of row 0 hangs on the root, beside node 1, and a later node on it. */
+/* The first shape in which a node of row 0 hangs on the root, beside node 1, and a later node on
+ * it. */
 static inline void forked_tree(struct hb_case *c) {
     int32_t parent[HB_MAX_DRAFT] = {0};
     hand_take(c, 2, 3);

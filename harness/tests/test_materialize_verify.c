@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Drafts and commits from a case: node counts, layout, links by the canonical builder (speculative.md section 3), KV slots,
- * steps and checkpoints, and their breaks. */
+ * Drafts and commits from a case: node counts, layout, links by the canonical builder
+ * (speculative.md section 3), KV slots, steps and checkpoints, and their breaks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -92,7 +92,8 @@ static void links_and_trees_agree(void **state) {
             const int32_t n = s->row[r].length;
             hb_case_tree(&g.c, s, r, n, want);
             assert_int_equal(hb_tree_parents(b->retrieve_next_token.data + r * HB_MAX_DRAFT,
-                                             b->retrieve_next_sibling.data + r * HB_MAX_DRAFT, n, got),
+                                             b->retrieve_next_sibling.data + r * HB_MAX_DRAFT, n,
+                                             got),
                              0);
             assert_memory_equal(got, want, (size_t)n * sizeof *want);
             for (int32_t t = 1; t < n; t++) {

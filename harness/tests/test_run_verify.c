@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The executor on draft verification: right backends pass, each check of a verify and of a commit fires on a fault of its own,
- * and what a commit stands on is the last finished verify. */
+ * The executor on draft verification: right backends pass, each check of a verify and of a commit
+ * fires on a fault of its own, and what a commit stands on is the last finished verify. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -125,7 +125,7 @@ static void no_speculation(struct hb_case *c) {
 }
 
 static void (*const right[])(struct hb_case *c) = {
-    chain,          chain_and_decode, trees_and_extend, padded_ragged, tracked_and_restarted,
+    chain,          chain_and_decode, trees_and_extend, padded_ragged,      tracked_and_restarted,
     twice_and_less, layers_left_out,  dropped,          slot_changes_hands, freed_slot,
     draft_extend,   wrapper_entry,    no_speculation};
 enum { N_RIGHT = sizeof right / sizeof *right };
@@ -252,7 +252,8 @@ static void each_check_fires_on_its_fault_and_not_when_it_is_off(void **state) {
         struct hb_case c;
         struct mischief m;
         make(f->build, &c);
-        const struct hb_adapter *wrong = mischief_init(&m, f->number, f->number == 7); /* 7: variant 1 */
+        const struct hb_adapter *wrong =
+            mischief_init(&m, f->number, f->number == 7); /* 7: variant 1 */
         struct hb_verdict v = run(wrong, &c, 0, 0);
         assert_string_equal(v.text[0] ? v.check : "nothing was noticed", f->check);
         assert_int_equal(v.kind, f->kind);
