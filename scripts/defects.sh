@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Table of detection times: each planted defect alone, SEEDS campaigns of `hbfuzz fuzz forward` from an empty corpus, median
+# Table of detection times: each planted defect alone, SEEDS campaigns of `hbfuzz fuzz forward` (from defect 11 on, those of
+# draft verification, `fuzz verify`) from an empty corpus, median
 # time and cases to the first finding; then the control: the same with its detectors off must find nothing in CONTROL
 # seconds. Usage: scripts/defects.sh [--seeds N] [--time SECONDS] [--control SECONDS]
 set -euo pipefail
@@ -26,7 +27,8 @@ trap 'rm -rf "$out"' EXIT
 # state shows in the next output.
 values="--off numeric --off state --off relation"
 detectors=([1]="$values" [2]="$values" [3]="$values" [4]="$values" [5]="$values" [6]="$values" [7]="--off order"
-    [8]="--off poison" [9]="$values" [10]="--off purity --off state")
+    [8]="--off poison" [9]="$values" [10]="--off purity --off state"
+    [11]="$values" [12]="$values" [13]="$values" [14]="$values")
 
 median() { sort -g | awk '{v[NR]=$1} END {print (NR % 2) ? v[(NR+1)/2] : (v[NR/2]+v[NR/2+1])/2}'; }
 
@@ -35,22 +37,24 @@ printf '%-3s %-18s %10s %10s  %-28s %s\n' nr defect 'median s' 'cases' 'first ch
 for defect in "${!detectors[@]}"; do
     name=$("$hbfuzz" list --defects --json | tr -d '\n\t ' | tr '{' '\n' |
         sed -n "s/.*\"name\":\"\([A-Z_]*\)\",\"number\":$defect,.*/\1/p" | head -n 1)
+    target=forward
+    [ "$defect" -ge 11 ] && target=verify
     times=$out/times cases=$out/cases
     : >"$times"
     : >"$cases"
     check=
     for seed in $(seq "$seeds"); do
         log=$out/log
-        "$hbfuzz" fuzz forward --defect "$defect" --seed "$seed" --time "$time" --stop-at-first \
+        "$hbfuzz" fuzz "$target" --defect "$defect" --seed "$seed" --time "$time" --stop-at-first \
             --out "$out/f-$defect-$seed" >"$log" 2>/dev/null || true
         line=$(sed -n 's/^first finding after \([0-9.]*\) s, \([0-9]*\) cases.*/\1 \2/p' "$log")
         [ -n "$line" ] || line="$time 999999999"
         echo "${line% *}" >>"$times"
         echo "${line#* }" >>"$cases"
-        check=${check:-$(awk '$2 == "forward" {print $3; exit}' "$log")}
+        check=${check:-$(awk -v t="$target" '$2 == t {print $3; exit}' "$log")}
     done
     seconds=$(median <"$times")
-    silent=$("$hbfuzz" fuzz forward --defect "$defect" ${detectors[$defect]} --seed 1 --time "$control" \
+    silent=$("$hbfuzz" fuzz "$target" --defect "$defect" ${detectors[$defect]} --seed 1 --time "$control" \
         --out "$out/c-$defect" 2>/dev/null | tail -n 1 | sed 's/.*, \([0-9]*\) findings/\1/') || true
     [ "$silent" = 0 ] && word=silent || { word="$silent findings"; status=1; }
     awk "BEGIN {exit !($seconds < $time)}" || status=1
