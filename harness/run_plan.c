@@ -110,9 +110,12 @@ const struct hb_profile *hb_run_profile(const struct hb_run *r, const struct hb_
 
 const int32_t *hb_run_token_slots(const struct hb_forward *f, const struct hb_live_row *row) {
     const struct hb_batch *b = &f->batch.b;
-    return b->req_to_token.data
-               ? b->req_to_token.data + (int64_t)row->request * b->req_to_token_cols
-               : NULL;
+    const int64_t first = (int64_t)row->request * b->req_to_token_cols;
+    /* without attention layers nobody looks at the table, and a break may have made it any length
+     */
+    const int is_whole =
+        row->seq_len <= b->req_to_token_cols && first + row->seq_len <= b->req_to_token.len;
+    return b->req_to_token.data && is_whole ? b->req_to_token.data + first : NULL;
 }
 
 int64_t hb_run_position(const struct hb_live_row *row, int32_t token) {
