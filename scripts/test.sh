@@ -62,8 +62,11 @@ if [ "${1:-}" != "--quick" ]; then
     check "check --backend oracle" "$hbfuzz" check --backend oracle
     say "short fuzzing runs"
     out=$(mktemp -d)
-    check "fuzz forward" "$hbfuzz" fuzz forward --time 30 --seed 7 --out "$out/forward"
-    check "fuzz dispatch" "$hbfuzz" fuzz dispatch --time 10 --seed 7 --out "$out/dispatch"
+    # counted, not timed: the same cases on every machine; long campaigns are for people and their own machines
+    check "fuzz forward" "$hbfuzz" fuzz forward --count 8000 --seed 7 --out "$out/forward"
+    check "fuzz forward, plain engine" "$hbfuzz" fuzz forward --engine plain --count 8000 --seed 7 --out "$out/plain"
+    check "fuzz verify" "$hbfuzz" fuzz verify --count 4000 --seed 7 --out "$out/verify"
+    check "fuzz dispatch" "$hbfuzz" fuzz dispatch --count 20000 --seed 7 --out "$out/dispatch"
     check "run --backend oracle" "$hbfuzz" run --backend oracle --gen 2000 --seed 5
     rm -rf "$out"
 fi
