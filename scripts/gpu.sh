@@ -81,7 +81,7 @@ if [ -n "$smoke" ]; then
     exit $status
 fi
 say "kernel and backend tests (device included)"
-(cd "$root/build/cuda" && ctest -j "$jobs" -R 'test_(conv1d|ssd|norm_gate|attention|state_copy|table|bf16|emu|hybrid|adapter)' --output-on-failure) |
+(cd "$root/build/cuda" && ctest -j "$jobs" -R 'test_(conv1d|ssd|norm_gate|attention|state_copy|table|bf16|emu|hybrid|adapter|verify|spec)' --output-on-failure) |
     tail -n 15 | tee "$out/tests.txt" || status=1
 say "golden tensors on cuda"
 "$hbfuzz" check --backend cuda | tee "$out/check.txt" || status=1
@@ -89,14 +89,19 @@ say "$valid valid cases on emu and cuda"
 "$hbfuzz" run --gen "$valid" --seed 11 --class valid --backend cuda --compare emu --stats | tee "$out/valid.txt" || status=1
 say "$broken broken cases on emu and cuda"
 "$hbfuzz" run --gen "$broken" --seed 12 --class broken --backend cuda --compare emu --stats | tee "$out/broken.txt" || status=1
+say "$((valid / 2)) verify cases on emu and cuda"
+"$hbfuzz" run --gen "$((valid / 2))" --seed 14 --target verify --class valid --backend cuda --compare emu --stats |
+    tee -a "$out/valid.txt" || status=1
 say "planted defects: same verdict and fingerprint on both"
-# (not 4 and 9: there two rows of one launch write the same bytes, so what the GPU does is a race)
+# (not 4, 9 and 13: there two rows of one launch write the same bytes, so what the GPU does is a race)
 list=$(mktemp)
-for defect in 1 2 3 5 6 10; do
+for defect in 1 2 3 5 6 10 11 12 14; do
     class=valid
     [ $defect -eq 10 ] && class=broken
+    target=forward
+    [ $defect -ge 11 ] && target=verify
     # exit 1 is wanted: findings on both; a line with "compare." says that the two parted
-    "$hbfuzz" run --gen 300 --seed 13 --class $class --backend cuda --compare emu --defect $defect >"$list" || true
+    "$hbfuzz" run --gen 300 --seed 13 --target $target --class $class --backend cuda --compare emu --defect $defect >"$list" || true
     found=$(sed -n 's/^run: .* \([0-9]*\) findings.*/\1/p' "$list")
     parted=$(grep -c ' compare\.' "$list" || true)
     grep -m 2 ' compare\.' "$list" | cut -c1-500 || true
