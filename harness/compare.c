@@ -103,20 +103,14 @@ static void compare_states(const struct hb_case *c, const struct hb_config *cfg,
     }
 }
 
-static void clear_verdict(struct hb_verdict *v) {
-    memset(v, 0, sizeof *v);
-    v->at.step = v->at.layer = v->at.row = v->at.head = -1;
-    v->at.token = v->at.element = -1;
-}
-
 int hb_compare_case(const struct hb_adapter *a, const struct hb_adapter *b, const struct hb_case *c,
                     const struct hb_run_options *o, struct hb_pair_result *result,
                     struct hb_run_stats *stats_a, struct hb_run_stats *stats_b) {
     struct hb_capture ca = {0};
     struct hb_capture cb = {0};
     memset(result, 0, sizeof *result);
-    clear_verdict(&result->a);
-    clear_verdict(&result->b);
+    hb_verdict_clear(&result->a);
+    hb_verdict_clear(&result->b);
     result->at.step = result->at.row = result->at.head = -1;
     struct hb_config cfg;
     hb_case_backend_config(c, &cfg);

@@ -464,12 +464,6 @@ int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
     return 0;
 }
 
-static void clear_verdict(struct hb_verdict *v) {
-    memset(v, 0, sizeof *v);
-    v->at.step = v->at.layer = v->at.row = v->at.head = -1;
-    v->at.token = v->at.element = -1;
-}
-
 /* The verdict of the first backend stands; where it passes, the second one is compared with it. */
 static int run_pair(const struct hb_adapter *backend, const struct hb_case *c,
                     const struct hb_run_options *o, struct hb_verdict *v,
@@ -504,7 +498,7 @@ int hb_run_case(const struct hb_adapter *backend, const struct hb_case *c,
                 struct hb_run_stats *stats) {
     static const struct hb_run_options none = {.tamper_element = -1};
     const struct hb_run_options *o = options ? options : &none;
-    clear_verdict(v);
+    hb_verdict_clear(v);
     struct hb_capture capture = {0};
     int wants_relation = c->config.relation != 0 && !o->status_only && !o->predicted;
     int failed;

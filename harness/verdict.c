@@ -29,6 +29,12 @@ int hb_verdict_is_finding(int32_t kind) {
     return kind >= 0 && kind < HB_N_VERDICTS ? kinds[kind].is_finding : 0;
 }
 
+void hb_verdict_clear(struct hb_verdict *v) {
+    memset(v, 0, sizeof *v);
+    v->at.step = v->at.layer = v->at.row = v->at.head = -1;
+    v->at.token = v->at.element = -1;
+}
+
 void hb_verdict_set(struct hb_verdict *v, int32_t kind, const char *check, const char *place,
                     int32_t want, int32_t got, const char *format, ...) {
     if (v->kind != HB_VERDICT_PASS) {

@@ -45,6 +45,8 @@ struct hb_verdict {
 const char *hb_verdict_name(int32_t kind);
 /* 1 for kinds that are findings. */
 int hb_verdict_is_finding(int32_t kind);
+/* A pass without a place: what hb_verdict_set starts from. */
+void hb_verdict_clear(struct hb_verdict *v);
 /* Sets kind, check, place and text and computes the fingerprint; the first failure stays. */
 void hb_verdict_set(struct hb_verdict *v, int32_t kind, const char *check, const char *place, int32_t want, int32_t got,
                     const char *format, ...) __attribute__((format(printf, 7, 8)));
