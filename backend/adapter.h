@@ -39,8 +39,18 @@ struct hb_layer_io {
  * "conv" [NS+1, dim, W] act dtype and "temporal" [NS+1, H, P, N] state dtype, per Mamba2 layer (oldest conv input first);
  * "intermediate_conv" [SR, D, dim, W] act dtype and "intermediate_ssm" [SR, D, H*P, N] state dtype, per Mamba2 layer, where
  * config spec_rows SR > 0, D = max_draft: window and state after each node along its path, by batch row;
+ * window_layout STRIP: "intermediate_conv" [SR, dim, max_draft+K-2] instead, window after node t = columns t..t+W-1;
  * "kv_k", "kv_v" [n_kv, HKV, D] act dtype, per attention layer; "req_to_slot" [req_pool_size] int32 (layer -1);
- * "slot_kind" [NS+1] int32 (layer -1); further tables and cursors under names of the backend's own. */
+ * "slot_kind" [NS+1] int32 (layer -1), by slot; further tables under names of the backend's own.
+ * Where pool_pad > 0: "conv_pad", "temporal_pad" [NS+1, pool_pad], state, per Mamba2 layer: what no forward may write.
+ * Where n_virtual > 0: "v2p" [NV+1] int32 (layer -1): slot of each id, -1 if the id is free; entry 0 is 0.
+ * Where ring_length L > 0: "write_pos" [NS+1] int32, cursor, layer -1; per Mamba2 layer, cursor: "ring_x" [NS+1, H, L, P] dt*x,
+ * "ring_b" [NS+1, G, L, N], "ring_g" [NS+1, H, L] A*dt, all fp32.
+ * Where graph_rows GR > 0 (layer -1, static, int32; set of batch size bs = row bs-1, GD = graph_draft):
+ * "graph_state_indices" [GR, GR], "graph_query_start_loc" [GR, GR+1], "graph_track_indices" [GR], "graph_track_mask" [GR];
+ * with spec_rows > 0 also "graph_next_token", "graph_next_sibling", "graph_parents" [GR, GR, GD]; with a ring also
+ * "graph_write_pos", "graph_force_flush" [GR, GR]; further static regions under names of the backend's own. Before the first
+ * capture graph_state_indices holds -1, the others 0. backend/README.md "Graphs" says what a refresh writes. */
 struct hb_region {
     uint32_t struct_size;
     char name[24];
@@ -69,10 +79,23 @@ struct hb_adapter {
     int32_t (*slot_take)(void *handle, int32_t n, int32_t kind, int32_t *ids, struct hb_error *err);
     int32_t (*slot_free)(void *handle, int32_t n, const int32_t *ids, struct hb_error *err);
     int32_t (*slot_copy)(void *handle, int32_t src, int32_t dst, struct hb_error *err);
+    /* TRACK -> TREE: the checkpoint is donated to the prefix cache; only slot_free ends it */
+    int32_t (*slot_publish)(void *handle, int32_t id, struct hb_error *err);
+    /* Virtual ids only: the state moves to the first slot of the free list, the id stays, the old slot goes to the list's end. */
+    int32_t (*slot_move)(void *handle, int32_t id, struct hb_error *err);
     /* req_to_slot[req] = slot; the slot value is not checked */
     int32_t (*table_set)(void *handle, int32_t req, int32_t slot, struct hb_error *err);
     /* init of forward metadata; all batch validation happens here. On failure earlier metadata stays valid. */
     int32_t (*begin)(void *handle, const struct hb_batch *batch, struct hb_error *err);
+    /* Once, before capture: sizes of the graphs, D_graph = max_tokens / max_bs nodes per row of a verify (graph.md 1). */
+    int32_t (*graph_init)(void *handle, int32_t max_bs, int32_t max_tokens, struct hb_error *err);
+    /* Like begin, for a dummy forward of batch_size rows: reads forward_mode, batch_size, n_tokens, draft_token_num, and
+     * whether links are given. The layers that follow run, and finish keeps them, with their buffers, as the graph of this
+     * batch size. The buffers must live, and stay where they are, as long as the handle. */
+    int32_t (*capture)(void *handle, const struct hb_batch *batch, struct hb_error *err);
+    /* Like begin, for the graph of this batch size: refreshes its static buffers. No layer call follows; finish launches the
+     * captured layers on what their buffers then hold. */
+    int32_t (*replay)(void *handle, const struct hb_batch *batch, struct hb_error *err);
     /* each layer at most once per forward, any subset, any order */
     int32_t (*layer)(void *handle, int32_t layer_id, const struct hb_layer_io *io, struct hb_error *err);
     /* end of the forward: tracking is complete, metadata is invalid afterwards */

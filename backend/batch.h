@@ -55,6 +55,9 @@ struct hb_batch {
     int64_t extend_num_tokens;
     struct hb_i32s req_pool_indices;    /* [B] */
     struct hb_i32s seq_lens;            /* [B] tokens of the request after this forward */
+    struct hb_i32s seq_lens_cpu;        /* [B] or absent: mirror of seq_lens on live rows, 1 on padding rows (DECODE, verify) */
+    int32_t has_num_padding;            /* replay only: absent is counted from seq_lens_cpu (graph.md section 3) */
+    int32_t num_padding;                /* p: the last p rows are padding */
     struct hb_i32s extend_seq_lens;     /* [np] */
     struct hb_i32s extend_seq_lens_cpu; /* [np] or absent */
     struct hb_i32s extend_prefix_lens;  /* [np] */

@@ -15,7 +15,7 @@
 #include "backend/validate.h"
 #include "kernels/kernels.h"
 
-enum { HB_MAX_REGIONS = 4 * HB_MAX_LAYERS + 4 };
+enum { HB_MAX_REGIONS = 9 * HB_MAX_LAYERS + 16 };
 
 /* Metadata of one begun forward, and its copy on the device. */
 struct hb_forward {

@@ -27,6 +27,7 @@ extern "C" {
     X(7, ERR_ALIAS)                                                                                \
     X(8, ERR_FREED)                                                                                \
     X(9, ERR_CAPACITY)                                                                             \
+    X(9, GRAPH_MODE_INVALID, ERR_INVALID_MODE, "forward_mode", "Invalid forward mode: forward_mode={mode}")                                 \
     X(10, ERR_STATE)                                                                               \
     X(11, ERR_UNSUPPORTED)                                                                         \
     X(12, ERR_DEVICE)                                                                              \
@@ -45,7 +46,8 @@ enum hb_status {
     "as it supports mixed prefill and decode"
 
 /* X(number, NAME, STATUS, field, text). The classes are those of the contracts: refused entries, null handle, mode,
- * call order, NULL, SHAPE, CAPACITY, RANGE, FREED, DUPLICATE, ALIAS; then slot operations and the configuration. */
+ * call order, NULL, SHAPE, CAPACITY, RANGE, FREED (and a ring that is not folded), DUPLICATE, ALIAS, UNSUPPORTED; then slot
+ * operations, graph_init and the configuration. */
 #define HB_RULES(X)                                                                                                                         \
     X(1, ENTRY_REFUSED, ERR_NOT_IMPLEMENTED, "entry", HB_SEED_A_TEXT)                                                                       \
     X(2, HANDLE_NULL, ERR_NULL, "handle", "backend handle is null")                                                                         \
@@ -55,6 +57,11 @@ enum hb_status {
     X(12, NO_METADATA, ERR_STATE, "layer_id", "no forward metadata: begin has not succeeded since the last finish")                         \
     X(13, LAYER_TWICE, ERR_STATE, "layer_id", "layer {v} has already run in this forward")                                                  \
     X(14, NO_VERIFY, ERR_STATE, "commit", "no finished verify to commit: it was not run, or a begin came after it")                          \
+    X(15, GRAPH_NO_INIT, ERR_STATE, "graph", "no graph_init before this call")                                                              \
+    X(16, GRAPH_TWICE, ERR_STATE, "graph", "already done: graph_init, or the capture of batch size {v}")                                    \
+    X(17, GRAPH_NOT_CAPTURED, ERR_STATE, "batch_size", "batch size {v} was not captured")                                                   \
+    X(18, GRAPH_MODE, ERR_STATE, "forward_mode", "forward mode {v} differs from the captured one, {l}")                                     \
+    X(19, GRAPH_LINKS, ERR_STATE, "retrieve_next_token", "links given: {v}, but captured: {l}")                                             \
     X(20, REQ_NULL, ERR_NULL, "req_pool_indices", "req_pool_indices is null, batch_size is {l}")                                            \
     X(21, SEQ_LENS_NULL, ERR_NULL, "seq_lens", "seq_lens is null, batch_size is {l}")                                                       \
     X(22, EXTEND_LENS_NULL, ERR_NULL, "extend_seq_lens", "extend_seq_lens is null, n_extend is {l}")                                        \
@@ -96,10 +103,16 @@ enum hb_status {
     X(64, RAGGED_TOTAL, ERR_SHAPE, "ragged_verify_layout", "ragged_verify_layout ends with {v}, n_tokens is {l}")                           \
     X(65, COMMIT_ROWS, ERR_SHAPE, "n_rows", "commit has {v} rows, the verify had {l}")                                                      \
     X(66, COMMIT_LENGTH, ERR_SHAPE, "step", "array {r} of the commit has {v} entries, n_rows is {l}")                                       \
+    X(67, CPU_LENS_LENGTH, ERR_SHAPE, "seq_lens_cpu", "seq_lens_cpu has {v} entries, batch_size is {l}")                                    \
+    X(68, GRAPH_TOKENS, ERR_SHAPE, "n_tokens", "n_tokens {v} is not that of the graph, {l}")                                                \
+    X(69, GRAPH_DRAFT, ERR_SHAPE, "draft_token_num", "draft_token_num {v} is not that of the graphs, {l}")                                  \
     X(70, BATCH_CAPACITY, ERR_CAPACITY, "batch_size", "batch_size {v} is larger than the limit {l}")                                        \
     X(71, TOKENS_CAPACITY, ERR_CAPACITY, "n_tokens", "n_tokens {v} is larger than the limit {l}")                                           \
     X(72, DRAFT_CAPACITY, ERR_CAPACITY, "draft_token_num", "draft_token_num {v} is larger than the limit {l}")                               \
     X(73, SPEC_ROWS_CAPACITY, ERR_CAPACITY, "batch_size", "batch_size {v} is larger than the {l} rows of the intermediate caches")          \
+    X(74, GRAPH_CAPACITY, ERR_CAPACITY, "batch_size", "batch_size {v} of a graph is outside 1..{l}")                                        \
+    X(78, PADDING_RANGE, ERR_RANGE, "num_padding", "num_padding {v} is outside 0..{l}")                                                     \
+    X(79, PADDING_COUNT, ERR_RANGE, "seq_lens_cpu", "seq_lens_cpu[{r}] is {v} like padding, but row {l} after it is not")                   \
     X(80, ORIGINAL_RANGE, ERR_RANGE, "original_batch_size", "original_batch_size {v} is outside 0..{l}")                                    \
     X(81, REQ_RANGE, ERR_RANGE, "req_pool_indices", "req_pool_indices[{r}] is {v}, valid are 0..{l}")                                       \
     X(82, REQ_PADDING, ERR_RANGE, "req_pool_indices", "req_pool_indices[{r}] is {v}, a padding row must hold {l}")                          \
@@ -127,10 +140,14 @@ enum hb_status {
     X(104, COMMIT_STEP_RANGE, ERR_RANGE, "step", "step[{r}] is {v}, the row has nodes up to {l}")                                           \
     X(105, COMMIT_TRACK_SLOT, ERR_RANGE, "track_indices", "track_indices[{r}] is {v}, valid are 1..{l}")                                    \
     X(106, COMMIT_TRACK_STEP, ERR_RANGE, "track_steps", "track_steps[{r}] is {v}, the row has nodes up to {l}")                             \
+    X(107, CPU_LENS_VALUE, ERR_RANGE, "seq_lens_cpu", "seq_lens_cpu[{r}] is {v}, it must be {l}")                                           \
     X(110, SLOT_FREED, ERR_FREED, "req_pool_indices", "row {r} is mapped to state slot {v}, which is free")                                 \
     X(111, TRACK_SLOT_FREED, ERR_FREED, "mamba_track_indices", "mamba_track_indices[{r}] is slot {v}, which is free")                       \
     X(112, COMMIT_SLOT_FREED, ERR_FREED, "slot", "row {r} of the commit has slot {v}, which is free")                                        \
     X(113, COMMIT_TRACK_FREED, ERR_FREED, "track_indices", "track_indices[{r}] is slot {v}, which is free")                                 \
+    X(114, RING_PENDING, ERR_STATE, "write_pos", "slot {v} of row {r} has {l} records in its replay ring that are not folded")              \
+    X(115, COMMIT_SLOT_STALE, ERR_FREED, "slot", "slot {v} of row {r} was freed and taken again after the verify")                          \
+    X(116, RING_LAYERS, ERR_STATE, "layer", "layer {v} did not run in a decode with the replay ring")                                       \
     X(120, SLOT_DUPLICATE, ERR_DUPLICATE, "req_pool_indices", "row {r} shares state slot {v} with row {l}")                                 \
     X(121, TRACK_DUPLICATE, ERR_DUPLICATE, "mamba_track_indices", "mamba_track_indices[{r}] shares slot {v} with row {l}")                  \
     X(122, CACHE_LOC_DUPLICATE, ERR_DUPLICATE, "out_cache_loc", "out_cache_loc[{r}] is {v}, as token {l}")                                  \
@@ -139,6 +156,8 @@ enum hb_status {
     X(131, TRACK_ALIAS_ROW, ERR_ALIAS, "mamba_track_indices", "mamba_track_indices[{r}] is slot {v}, the live slot of row {l}")             \
     X(132, TRACK_ALIAS_SLOT, ERR_ALIAS, "mamba_track_indices", "mamba_track_indices[{r}] is slot {v}, which is not a track slot")           \
     X(133, COMMIT_TRACK_ALIAS, ERR_ALIAS, "track_indices", "track_indices[{r}] is slot {v}, which is not a track slot")                      \
+    X(140, GRAPH_RAGGED, ERR_UNSUPPORTED, "ragged_verify_layout", "a graph takes no ragged layout")                                         \
+    X(141, STRIP_TREE, ERR_UNSUPPORTED, "retrieve_next_token", "links need the dense window layout")                                        \
     X(150, TAKE_NEGATIVE, ERR_SHAPE, "n", "cannot take {v} slots")                                                                          \
     X(151, TAKE_EXHAUSTED, ERR_CAPACITY, "n", "cannot take {v} slots, {l} are free")                                                        \
     X(152, TAKE_KIND, ERR_RANGE, "kind", "slot kind {v} cannot be taken")                                                                   \
@@ -148,6 +167,13 @@ enum hb_status {
     X(156, COPY_ALIAS, ERR_ALIAS, "slot", "slot {v} cannot be copied onto itself")                                                          \
     X(157, TABLE_RANGE, ERR_RANGE, "request", "request {v} is outside 0..{l}")                                                              \
     X(158, BUFFER_RANGE, ERR_RANGE, "buffer", "byte {v} is outside the {l} bytes of the buffer")                                            \
+    X(159, COPY_RING, ERR_STATE, "write_pos", "copy_from requires a fully-flushed ReplaySSM source (write_pos==0), got {v}")                \
+    X(160, GRAPH_SIZES, ERR_SHAPE, "max_tokens", "max_num_tokens={v} must be divisible by max_bs={l}")                                      \
+    X(161, GRAPH_ROWS, ERR_CAPACITY, "max_bs", "max_bs {v} is outside 1..{l}")                                                              \
+    X(162, GRAPH_NODES, ERR_CAPACITY, "max_tokens", "{v} nodes per row of a graph are outside 1..{l}")                                      \
+    X(163, PUBLISH_KIND, ERR_ALIAS, "slot", "slot {v} is not a track slot")                                                                 \
+    X(164, MOVE_STATIC, ERR_UNSUPPORTED, "slot", "slot {v} cannot move: ids are not virtual")                                               \
+    X(165, MOVE_EXHAUSTED, ERR_CAPACITY, "slot", "slot {v} cannot move: no slot is free")                                                   \
     X(200, CFG_LAYERS, ERR_SHAPE, "n_layers", "n_layers {v} is outside 1..{l}")                                                             \
     X(201, CFG_DIM, ERR_SHAPE, "config", "configuration size {r} is {v}, the least is {l}")                                                 \
     X(202, CFG_GROUPS, ERR_SHAPE, "n_groups", "nheads must be divisible by ngroups: {v} % {l} != 0")                                        \
@@ -161,7 +187,15 @@ enum hb_status {
     X(210, CFG_DT_LIMIT, ERR_SHAPE, "dt_limit", "the lower dt limit is above the upper one")                                             \
     X(211, CFG_STATE_SIZE, ERR_UNSUPPORTED, "state_size", "state_size {v} is not supported, the most is {l}")            \
     X(212, CFG_SPEC, ERR_SHAPE, "spec_rows", "spec_rows {v} and max_draft {l} must both be positive or both be 0") \
-    X(213, CFG_HEADS, ERR_UNSUPPORTED, "n_heads", "head count {r} is {v}, the most that is supported is {l}")
+    X(213, CFG_HEADS, ERR_UNSUPPORTED, "n_heads", "head count {r} is {v}, the most that is supported is {l}") \
+    X(214, CFG_TRACK_INTERVAL, ERR_SHAPE, "track_interval", "mamba_track_interval ({v}) must be >= mamba_chunk_size ({l})")                 \
+    X(215, CFG_RING, ERR_SHAPE, "ring_length", "ring_length {v} is outside 0..{l}")                                                         \
+    X(216, CFG_VIRTUAL, ERR_SHAPE, "n_virtual", "n_virtual {v} is neither 0 nor at least the {l} slots")                                    \
+    X(217, CFG_GRAPH, ERR_SHAPE, "graph_rows", "graph size {r} is {v}, the limit is {l}")                                                   \
+    X(218, CFG_FEATURE, ERR_UNSUPPORTED, "config", "the backend lacks feature {r}, asked for with {v}")                                     \
+    X(219, CFG_POOL_PAD, ERR_SHAPE, "pool_pad", "pool_pad {v} is outside 0..{l}")                                                           \
+    X(220, CFG_SCORING, ERR_UNSUPPORTED, "multi_item_scoring", "hybrid backend does not support multi-item scoring. Hybrid models require a linear-attention backend that explicitly declares MIS support.") \
+    X(221, CFG_ROUNDING, ERR_UNSUPPORTED, "stochastic_rounding", "Stochastic rounding for the Mamba SSM cache requires state dtype torch.float16, got {v}.")
 
 enum hb_rule {
     HB_RULE_NONE = 0,

@@ -2,9 +2,9 @@
  * The test case: a configuration and a short history of steps, as plain data. One table (HB_CASE_FIELDS) names every field;
  * byte form, JSON form, mutation, explanation and shrinking are driven by it.
  *
- * Byte form: magic "HBC2", then the fields in table order. Bytes without the magic are taken as the body; missing bytes
+ * Byte form: magic "HBC3", then the fields in table order. Bytes without the magic are taken as the body; missing bytes
  * read as zero and a zero byte is the field's default, so short inputs are simple cases. Any byte string decodes; the
- * canonical form is encode(decode(x)). JSON form: {"schema":2,"target":..,"config":{..},"steps":[..],"breaks":[..]}.
+ * canonical form is encode(decode(x)). JSON form: {"schema":3,"target":..,"config":{..},"steps":[..],"breaks":[..]}.
  *
  * Meaning of a history. Requests are 0..HB_MAX_REQS-1. TAKE of kind live binds a fresh slot to a request (prefix > 0: the
  * request already has that many tokens; its state and KV entries are random values written before the first forward;
@@ -14,7 +14,17 @@
  *
  * Speculation. In a forward of mode TARGET_VERIFY a row's length is its number of draft nodes; nodes hang on the request's
  * tokens and no position advances. A COMMIT is about the last verify: its row i moves the request of that verify's row i
- * behind node `accept` (-1: not at all) and stores node `track_accept` in a track slot. */
+ * behind node `accept` (-1: not at all) and stores node `track_accept` in a track slot.
+ *
+ * Graphs. GRAPH_INIT once, then a CAPTURE per batch size, then forwards with replay = 1, whose batch size (rows and padding
+ * rows) picks the graph. A replayed forward runs the layers that its graph captured.
+ *
+ * Prefix cache, as a scheduler keeps it. PUBLISH donates a track slot to the cache, which knows it by stream and number of
+ * tokens. TAKE with match >= 0 makes a request that has its first `prefix` tokens in common with stream `match`: it starts
+ * from a copy of the deepest published state of that stream at most that deep, or from nothing. FREE of a published slot
+ * evicts it. With ping_pong, each request owns track slots (1, 2, or 2 of which the second is taken when first needed); a
+ * tracked row of an extend or decode goes to the next of them, rows' track_slot is not looked at, and PUBLISH donates the
+ * request's newest complete checkpoint, in whose place a fresh slot is taken. */
 #ifndef HB_HARNESS_CASE_H
 #define HB_HARNESS_CASE_H
 
@@ -25,8 +35,8 @@
 #include "backend/status.h"
 
 enum {
-    HB_CASE_SCHEMA = 2,
-    HB_MAX_STEPS = 12,
+    HB_CASE_SCHEMA = 3,
+    HB_MAX_STEPS = 16,
     HB_MAX_ROWS = 8,
     HB_MAX_REQS = 8,
     HB_MAX_BREAKS = 4,
@@ -42,7 +52,11 @@ enum hb_step_kind {
     HB_STEP_COPY = 3,
     HB_STEP_ENTRY = 4, /* call a decode/extend entry of child or wrapper, inside a forward of `mode` if n_rows > 0 */
     HB_STEP_COMMIT = 5,
-    HB_N_STEP_KINDS = 6
+    HB_STEP_GRAPH_INIT = 6,
+    HB_STEP_CAPTURE = 7,
+    HB_STEP_PUBLISH = 8,
+    HB_STEP_MOVE = 9,
+    HB_N_STEP_KINDS = 10
 };
 
 /* Value classes of the case's tensors (architecture.md decision 5). */
@@ -69,7 +83,18 @@ enum hb_case_clamp {
 /* What fills memory that must not be read (surplus tokens, padding rows, free slots). */
 enum hb_unread { HB_UNREAD_RANDOM = 0, HB_UNREAD_NAN = 1, HB_UNREAD_INF = 2, HB_N_UNREAD = 3 };
 
-enum hb_target { HB_TARGET_FORWARD = 0, HB_TARGET_DISPATCH = 1, HB_TARGET_VERIFY = 2, HB_N_TARGETS = 3 };
+enum hb_target {
+    HB_TARGET_FORWARD = 0,
+    HB_TARGET_DISPATCH = 1,
+    HB_TARGET_VERIFY = 2,
+    HB_TARGET_METADATA = 3, /* batches, mostly broken, statuses only */
+    HB_TARGET_TRACK = 4,
+    HB_TARGET_GRAPH = 5,
+    HB_TARGET_SLOTS = 6, /* life of slots, prefix cache, virtual ids */
+    HB_N_TARGETS = 7
+};
+
+enum hb_ping_pong { HB_PING_PONG_OFF = 0, HB_PING_PONG_ONE = 1, HB_PING_PONG_TWO = 2, HB_PING_PONG_LAZY = 3, HB_N_PING_PONGS = 4 };
 
 /* Shape of the drafts of a verify (step field tree). From HB_TREE_RANDOM on: the seed of a random tree per row. */
 enum hb_tree_shape { HB_TREE_CHAIN = 0, /* no links */ HB_TREE_LINKED_CHAIN = 1, HB_TREE_RANDOM = 2, HB_TREE_MAX = 255 };
@@ -88,6 +113,12 @@ struct hb_case_config {
     int32_t relation, relation_arg; /* index in the relation table, 0 = none */
     int32_t max_draft;  /* capacity of D; 0: no speculation */
     int32_t spare_rows; /* rows of the intermediate caches beyond those of the largest verify */
+    int32_t ring_length;  /* L, 0: no replay ring */
+    int32_t track_chunks; /* track interval I = this many chunks */
+    int32_t virtual_ids;  /* 0: ids are slots; n: NV = NS + n - 1 virtual ids */
+    int32_t ping_pong;    /* enum hb_ping_pong */
+    int32_t window_layout, track_by_layer, pool_pad; /* as in hb_config */
+    int32_t graph_rows, graph_draft; /* as in hb_config; 0 rows: no graphs */
 };
 
 struct hb_case_row {
@@ -106,15 +137,19 @@ struct hb_case_step {
     int32_t n_decode;  /* MIXED: the last n_decode rows are native decode rows (shape M2) */
     int32_t pad_rows, pad_tokens;
     int32_t optional;  /* bit 0 extend_start_loc, 1 extend_seq_lens_cpu, 2 original_batch_size, 3 all-false mask given,
-                        4 begin is called twice */
+                        4 begin (replay) is called twice, 5 seq_lens_cpu given, 6 num_padding absent (replay), 7 links of a
+                        capture (verify) given */
     int32_t layer_mask; /* bit l set: layer l is left out of this forward */
     int32_t draft;      /* verify: D; 0: the longest row's length */
     int32_t ragged;     /* verify: 1: rows of different length, pad_tokens nodes in the padding rows; 0: all have D nodes */
     int32_t tree;       /* verify: enum hb_tree_shape */
+    int32_t replay;     /* forward: 1: of the graph of this batch size */
     int32_t n_rows;
     struct hb_case_row row[HB_MAX_ROWS];
+    int32_t bs, nodes; /* graph_init: max_bs, max_tokens / max_bs; capture: batch size, draft_token_num */
+    int32_t match;     /* take: -1, or the stream (a request's number) to find in the prefix cache */
     int32_t request, slot_kind, prefix, from; /* take; slot_kind 0 live, 1 track; from: -1 or track slot index */
-    int32_t slot, slot2;                      /* free, copy: slot names */
+    int32_t slot, slot2;                      /* free, copy, publish, move: slot names; free: slot2 -1 or a second id */
     int32_t target, direction, layer, null_args; /* entry */
 };
 
@@ -158,6 +193,8 @@ enum hb_break_op {
     X(REQ_TO_TOKEN_ROWS, "req_to_token_rows")                                                      \
     X(REQ_TO_TOKEN_COLS, "req_to_token_cols")                                                      \
     X(IS_DUMMY, "is_dummy")                                                                        \
+    X(SEQ_LENS_CPU, "seq_lens_cpu")                                                                \
+    X(NUM_PADDING, "num_padding")                                                                  \
     X(DRAFT_TOKEN_NUM, "draft_token_num")                                                          \
     X(NEXT_TOKEN, "retrieve_next_token")                                                           \
     X(NEXT_SIBLING, "retrieve_next_sibling")                                                       \
@@ -186,7 +223,16 @@ enum hb_break_op {
     X(CFG_DTYPE, "config.dtype")     /* row: 0 act 1 state */                                       \
     X(CFG_DT_LO, "config.dt_lo")     /* integer value */                                           \
     X(CFG_STATE_SIZE, "config.state_size")                                                         \
-    X(CFG_SPEC_ROWS, "config.spec_rows")
+    X(CFG_SPEC_ROWS, "config.spec_rows")                                                           \
+    X(GRAPH_MAX_BS, "graph.max_bs")                                                                \
+    X(GRAPH_MAX_TOKENS, "graph.max_tokens")                                                        \
+    X(CFG_TRACK_INTERVAL, "config.track_interval")                                                 \
+    X(CFG_RING, "config.ring_length")                                                              \
+    X(CFG_VIRTUAL, "config.n_virtual")                                                             \
+    X(CFG_GRAPH, "config.graph") /* row: 0 graph_rows 1 graph_draft */                              \
+    X(CFG_POOL_PAD, "config.pool_pad")                                                             \
+    X(CFG_SCORING, "config.multi_item_scoring")                                                    \
+    X(CFG_ROUNDING, "config.stochastic_rounding")
 
 enum hb_break_field {
 #define HB_BREAK_ENUM(name, json) HB_FIELD_##name,
@@ -236,7 +282,7 @@ char *hb_case_to_json(const struct hb_case *c, const char *predicted);
  * A top-level "predicted" is ignored. */
 int32_t hb_case_from_json(const char *text, size_t len, struct hb_case *out, struct hb_error *err);
 /* Reads a case from a regular file, or standard input for the path "-". HB_ERR_IO or HB_ERR_PARSE, with the path first
- * in err. A name that ends in .json is JSON. Otherwise what begins with the magic "HBC1" is bytes; what begins with a
+ * in err. A name that ends in .json is JSON. Otherwise what begins with the magic "HBC" is bytes; what begins with a
  * byte order mark, or whose first non-space byte is one of {[", is JSON; of the rest, a file with a byte below 0x09 or
  * above 0x7e among its first 64 is bytes, any other JSON. JSON that is not a case is refused. */
 int32_t hb_case_load(const char *path, struct hb_case *out, struct hb_error *err);
