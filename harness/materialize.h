@@ -11,13 +11,13 @@
 /* What one row of a forward is about, by the case's intention (before breaks). */
 struct hb_row_plan {
     int32_t request;
-    int32_t slot;       /* physical slot bound to the request, 0 if none */
+    int32_t slot;       /* id bound to the request (virtual or slot), 0 if none */
     int32_t stream;     /* value stream of the slot's content */
     int64_t prefix;     /* tokens before this forward */
     int32_t length;     /* new tokens; verify: draft nodes */
     int32_t first;      /* first batch token of the row */
     int32_t is_decode;  /* one-token decode row (mode DECODE or native decode row of MIXED) */
-    int32_t track_dst;  /* 0: not tracked */
+    int32_t track_dst;  /* id, 0: not tracked */
     int32_t track_after; /* tokens of this call after which the tracked state holds */
     const int32_t *prefix_loc; /* KV token slots of positions 0..prefix-1 */
 };
@@ -56,9 +56,16 @@ int32_t hb_kv_alloc_take(struct hb_kv_alloc *a);
 int hb_materialize_batch(const struct hb_case *c, const struct hb_case_step *step,
                          const struct hb_config *config, struct hb_kv_alloc *kv,
                          struct hb_plan *plan, struct hb_owned_batch *out);
-/* Derives the commit of `step`; tracks: slots of the case's track TAKEs so far. Returns 0 or -1. */
+/* The batch of a CAPTURE step. Returns 0 or -1. */
+int hb_materialize_capture(const struct hb_case *c, const struct hb_case_step *step,
+                           const struct hb_config *config, struct hb_owned_batch *out);
+/* Arguments of graph_init at step index `step`, breaks applied. */
+void hb_materialize_graph_init(const struct hb_case *c, int32_t step, int32_t *max_bs,
+                               int32_t *max_tokens);
+/* Derives the commit of `step`; tracks: ids of the case's track TAKEs so far; row_dst [n_rows]: destination of each tracked
+ * row instead of tracks (ping-pong), or null. Returns 0 or -1. */
 int hb_materialize_commit(const struct hb_case_step *step, const int32_t *tracks, int32_t n_tracks,
-                          struct hb_owned_commit *out);
+                          const int32_t *row_dst, struct hb_owned_commit *out);
 int hb_materialize_commit_breaks(const struct hb_case *c, int32_t step, struct hb_owned_commit *commit);
 void hb_commit_destroy(struct hb_owned_commit *commit);
 /* Applies the batch breaks of step index `step`. Returns 0 or -1. */
