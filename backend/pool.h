@@ -20,17 +20,41 @@ struct hb_pool {
     int32_t n_layers; /* Mamba2 layers */
     int32_t defect;
     uint64_t conv_slot_bytes, temporal_slot_bytes;
+    int32_t n_ids;       /* NI: NV where ids are virtual, else NS */
+    int32_t ring_length; /* L, 0: no ring */
+    /* bytes between the entries of two slots */
+    uint64_t conv_pad_bytes, temporal_pad_bytes;
     /* host tables: one allocation, owned through slot_kind */
     int32_t *slot_kind;   /* [NS+1] */
     int32_t *free_list;   /* [NS], the first *n_free are free, the rest 0 */
     int32_t *n_free;      /* [1] */
-    int32_t *req_to_slot; /* [req_pool_size] */
+    int32_t *req_to_slot; /* [req_pool_size] ids */
+    int32_t *generation;  /* [NI+1] times that the id was given out, modulo 2^32 */
+    int32_t *v2p;         /* [NV+1] slot of an id, -1: free, entry 0 is 0; null: ids are slots */
+    int32_t *free_ids;    /* [NV] as free_list; null without v2p */
+    int32_t *n_free_ids;  /* [1]; null without v2p */
+    int32_t *write_pos;   /* [NS+1] cursors of the replay ring; null without a ring */
     int32_t *ids;         /* scratch [2*NS] */
+    int32_t *seen;        /* scratch [NI+1] */
     /* device, zero-initialised: [NS+1] slots each */
     void *conv[HB_MAX_LAYERS];
     void *temporal[HB_MAX_LAYERS];
-    void *device_ids; /* int32 [2*NS] */
+    float *ring_x[HB_MAX_LAYERS]; /* [NS+1, H, L, P] dt x; null without a ring, as the others */
+    float *ring_b[HB_MAX_LAYERS]; /* [NS+1, G, L, N] B */
+    float *ring_g[HB_MAX_LAYERS]; /* [NS+1, H, L] A dt */
+    uint64_t ring_bytes[3];       /* of one slot: x, b, g */
+    void *device_ids;             /* int32 [2*NS] */
 };
+
+/* Slot of an id: -1 for a free virtual id and for ids that do not exist; 0 for id 0. */
+int32_t hb_pool_slot(const struct hb_pool *pool, int32_t id);
+/* Whether an id in 1..NI is free. */
+int32_t hb_pool_is_free(const struct hb_pool *pool, int32_t id);
+/* End of a decode forward with the ring (speculative.md section 7): the cursor of each live row's
+ * slot becomes 0 where it stood at the last record or the row is forced, else one more. Slots
+ * below 1 are passed over. */
+void hb_pool_advance(struct hb_pool *pool, int32_t n_rows, const int32_t *slots,
+                     const int32_t *force);
 
 /* On failure the pool may be partly built: destroy it all the same. */
 int32_t hb_pool_init(struct hb_pool *pool, const struct hb_kernels *kernels,
@@ -42,8 +66,12 @@ int32_t hb_pool_take(struct hb_pool *pool, int32_t n, int32_t kind, int32_t *ids
                      struct hb_error *err);
 /* Rules 153..155. n <= 0 frees nothing. Bytes stay. */
 int32_t hb_pool_free(struct hb_pool *pool, int32_t n, const int32_t *ids, struct hb_error *err);
-/* Rules 153, 154, 156. Copies conv and temporal of every layer. */
+/* Rules 153, 154, 156, 159. Copies conv and temporal of every layer; the copy's cursor is 0. */
 int32_t hb_pool_copy(struct hb_pool *pool, int32_t src, int32_t dst, struct hb_error *err);
+/* Rules 153, 154, 163. TRACK -> TREE. */
+int32_t hb_pool_publish(struct hb_pool *pool, int32_t id, struct hb_error *err);
+/* Rules 164, 153, 154, 165. The state, ring and cursor included, moves to the first free slot. */
+int32_t hb_pool_move(struct hb_pool *pool, int32_t id, struct hb_error *err);
 /* Rule 157. The slot value is not checked. */
 int32_t hb_pool_table_set(struct hb_pool *pool, int32_t req, int32_t slot, struct hb_error *err);
 /* Launches the copies of device arrays src -> dst (src null: zero dst) in pool layer i. */

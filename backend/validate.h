@@ -17,11 +17,28 @@
 struct hb_validate_env {
     const struct hb_config *config;
     int32_t has_attention;
-    const int32_t *req_to_slot; /* [req_pool_size] */
+    const int32_t *req_to_slot; /* [req_pool_size] ids */
     const int32_t *slot_kind;   /* [NS+1] */
-    int32_t *slot_seen;         /* scratch [NS+1] */
+    const int32_t *v2p;         /* [NV+1] slot of an id, -1: free; null: ids are slots */
+    const int32_t *write_pos;   /* [NS+1] cursors of the replay ring; null: no ring */
+    int32_t *slot_seen;         /* scratch [NI+1], NI = hb_env_n_ids */
     int32_t *kv_seen;           /* scratch [n_kv]; may be null without attention layers */
 };
+
+/* NI: ids are 1..NI. */
+static inline int32_t hb_env_n_ids(const struct hb_validate_env *env) {
+    return env->v2p != NULL ? env->config->n_virtual : env->config->n_slots;
+}
+
+/* Slot of an id in 0..NI, -1 where the id is free and virtual. The table is open to raw writes
+ * through its region: what is no slot is a free id. */
+static inline int32_t hb_env_slot(const struct hb_validate_env *env, int32_t id) {
+    if (env->v2p == NULL || id == 0) {
+        return id;
+    }
+    const int32_t slot = env->v2p[id];
+    return slot >= 1 && slot <= env->config->n_slots ? slot : -1;
+}
 
 /* Facts of a batch that several checks share; meaningful as far as the checks have come. */
 struct hb_batch_view {
