@@ -11,13 +11,13 @@
 
 /* State of one request in one Mamba2 layer. conv [dim, W] (exact values, oldest first), h/m/r/f [H, P, N]:
  * value, running sum of absolute values, error bound, cumulative-sum term (tolerance.md 3.2).
- * th_window [H, ring]: log decays of the last Q tokens, for W_t. All owned. */
+ * th_ring: log decays of the last Q tokens, or of those since the last fold of a replay ring, for W_t. All owned. */
 struct hb_ref_state {
     double *conv;
     double *h, *m, *r, *f;
-    double *th_ring; /* [H, chunk] */
+    double *th_ring; /* [H, chunk], with a replay ring [H, ring_length] where that is more */
     int32_t ring_pos;
-    int64_t n_tokens; /* tokens seen in this call (window of tolerance.md 3.2 restarts with each call) */
+    int64_t n_tokens; /* tokens seen in this call, or since the last fold: what the window W_t of tolerance.md 3.2 covers */
 };
 
 /* Allocates a zero state for config. Returns null when out of memory. */
@@ -48,6 +48,24 @@ void hb_ref_state_bounds(const struct hb_config *config, const struct hb_profile
 int hb_ref_mamba2(const struct hb_config *config, const struct hb_layer_params *params, const struct hb_profile *profile,
                   int32_t path, int32_t n, const float *z, const float *xbc, const float *dt, struct hb_ref_state *state,
                   double *out, double *bound, double *mag, struct hb_ref_state *at, int32_t at_tokens);
+
+/* What one decode token appends to the replay ring (speculative.md section 7), with its bounds: dt x [H, P], B [G, N] and
+ * A dt [H]. Any pointer may be null. */
+struct hb_ref_record {
+    double *x, *x_bound;
+    double *b, *b_bound;
+    double *g, *g_bound;
+};
+/* One decode token of one request with the replay ring of config->ring_length entries. w: the slot's cursor at this token;
+ * 0 starts from what `temporal` holds, and each later call must go on with the next w in the state that the call before
+ * left (hb_ref_state_copy keeps it; hb_ref_state_set in between does not). folds: the records are folded into `temporal`
+ * by this token: from then on hb_ref_state_bound is the bound of the stored state. Without a fold `temporal` stays as it
+ * was, and no rounding to its type is charged. Bounds hold for any order in which log decays, records and channels are
+ * summed. record may be null. Returns 0, or -1 when w is outside 0..ring_length-1. */
+int hb_ref_mamba2_ring(const struct hb_config *config, const struct hb_layer_params *params,
+                       const struct hb_profile *profile, int32_t w, int32_t folds, const float *z, const float *xbc,
+                       const float *dt, struct hb_ref_state *state, double *out, double *bound, double *mag,
+                       const struct hb_ref_record *record);
 
 /* Numbers that a golden layer has in float64 and a configuration only in fp32. a: A [H], or null for params->a. */
 struct hb_ref_numbers {
