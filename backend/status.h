@@ -27,7 +27,6 @@ extern "C" {
     X(7, ERR_ALIAS)                                                                                \
     X(8, ERR_FREED)                                                                                \
     X(9, ERR_CAPACITY)                                                                             \
-    X(9, GRAPH_MODE_INVALID, ERR_INVALID_MODE, "forward_mode", "Invalid forward mode: forward_mode={mode}")                                 \
     X(10, ERR_STATE)                                                                               \
     X(11, ERR_UNSUPPORTED)                                                                         \
     X(12, ERR_DEVICE)                                                                              \
@@ -52,6 +51,7 @@ enum hb_status {
     X(1, ENTRY_REFUSED, ERR_NOT_IMPLEMENTED, "entry", HB_SEED_A_TEXT)                                                                       \
     X(2, HANDLE_NULL, ERR_NULL, "handle", "backend handle is null")                                                                         \
     X(3, BATCH_NULL, ERR_NULL, "batch", "forward batch is null")                                                                            \
+    X(9, GRAPH_MODE_INVALID, ERR_INVALID_MODE, "forward_mode", "Invalid forward mode: forward_mode={mode}")                                 \
     X(10, MODE_INVALID, ERR_INVALID_MODE, "forward_mode", "Invalid forward mode: forward_batch.forward_mode={mode}")                        \
     X(11, MODE_UNSUPPORTED, ERR_UNSUPPORTED, "forward_mode", "forward mode {mode} is not supported by this backend")                        \
     X(12, NO_METADATA, ERR_STATE, "layer_id", "no forward metadata: begin has not succeeded since the last finish")                         \
