@@ -198,12 +198,17 @@ static const struct hb_buf *io_buffer(const struct hb_layer_io *io, int32_t i) {
     return i < 3 ? &io->in[i] : &io->out;
 }
 
+/* A replay has its layers from the capture: calls of single layers see no metadata. */
+static int sees_metadata(const struct hb_forward_phase *phase) {
+    return phase->has_metadata && !phase->is_replay;
+}
+
 /* NO_METADATA, LAYER_TWICE, IO_NULL, IO_BYTES, LAYER_RANGE. A forward without tokens needs no
  * bytes: its buffers may be null, the struct that names them may not. */
 static void check_layer(const struct hb_config *config, const struct hb_forward_phase *phase,
                         int32_t layer_id, const struct hb_layer_io *io, struct hb_error *e) {
     int known = in_range(config, layer_id);
-    if (!phase->has_metadata) {
+    if (!sees_metadata(phase)) {
         (void)hb_fail(e, HB_RULE_NO_METADATA, ROW_NONE, 0, 0);
         return;
     }
@@ -237,10 +242,20 @@ void hb_expect_layer(const struct hb_config *config, const struct hb_forward_pha
     check_layer(config, phase, layer_id, io, e);
 }
 
-void hb_expect_finish(const struct hb_forward_phase *phase, struct hb_error *e) {
+/* NO_METADATA, then RING_LAYERS: the cursors advance in finish, for all Mamba2 layers at once, so
+ * each must have run. A replay runs the captured layers by itself. */
+void hb_expect_finish(const struct hb_config *config, const struct hb_forward_phase *phase,
+                      struct hb_error *e) {
     hb_error_clear(e);
     if (!phase->has_metadata) {
         (void)hb_fail(e, HB_RULE_NO_METADATA, ROW_NONE, 0, 0);
+        return;
+    }
+    for (int32_t i = 0; i < config->n_layers && phase->has_ring && !phase->is_replay; i++) {
+        if (config->layer_kind[i] == HB_LAYER_MAMBA2 && ((phase->layers_run >> i) & 1U) == 0) {
+            (void)hb_fail(e, HB_RULE_RING_LAYERS, ROW_NONE, i, 0);
+            return;
+        }
     }
 }
 
@@ -259,7 +274,7 @@ void hb_expect_entry(const struct hb_config *config, const struct hb_forward_pha
         (void)hb_fail(e, HB_RULE_HANDLE_NULL, ROW_NONE, 0, 0);
         return;
     }
-    int idle = phase->has_metadata && phase->mode == HB_MODE_IDLE;
+    int idle = sees_metadata(phase) && phase->mode == HB_MODE_IDLE;
     if (!idle && in_range(config, layer_id) && config->layer_kind[layer_id] == HB_LAYER_MAMBA2) {
         (void)hb_fail(e, HB_RULE_ENTRY_REFUSED, ROW_NONE, 0, 0);
         return;

@@ -238,7 +238,7 @@ static int32_t oracle_create(void *ctx, const struct hb_config *config,
     }
     o->config = *config;
     o->caps = caps;
-    int32_t status = hb_slot_model_init(&o->slots, config->n_slots, config->req_pool_size);
+    int32_t status = hb_slot_model_init(&o->slots, config);
     if (status != HB_OK) {
         (void)no_memory(err, "slots");
     }

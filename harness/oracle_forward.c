@@ -109,7 +109,8 @@ int32_t hb_oracle_begin(void *handle, const struct hb_batch *batch, struct hb_er
         hb_oracle_verify_drop(&o->verify);
         return HB_OK;
     }
-    f.phase = (struct hb_forward_phase){1, batch->forward_mode, batch->n_tokens, 0};
+    f.phase = (struct hb_forward_phase){
+        .has_metadata = 1, .mode = batch->forward_mode, .n_tokens = batch->n_tokens};
     f.batch_size = batch->batch_size;
     if (batch->forward_mode != HB_MODE_IDLE) {
         f.n_rows = batch->has_original_batch_size ? batch->original_batch_size : batch->batch_size;
@@ -468,7 +469,7 @@ int32_t hb_oracle_finish(void *handle, struct hb_error *err) {
     if (o == NULL) {
         return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
     }
-    hb_expect_finish(&o->forward.phase, &e);
+    hb_expect_finish(&o->config, &o->forward.phase, &e);
     if (e.status != HB_OK) {
         return hb_oracle_pass(err, &e);
     }

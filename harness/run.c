@@ -342,7 +342,7 @@ static int open_run(struct hb_run *r) {
     if (!hb_run_judge(r, "create", "config", &want, status, &got)) {
         return 0;
     }
-    if (hb_slot_model_init(&r->slots, r->config.n_slots, r->config.req_pool_size) != HB_OK) {
+    if (hb_slot_model_init(&r->slots, &r->config) != HB_OK) {
         r->no_memory = 1;
         return 0;
     }

@@ -188,7 +188,7 @@ static void run_layers(struct hb_run *r, struct hb_forward *f) {
 static void finish(struct hb_run *r, const struct hb_forward *f, int *ok) {
     struct hb_error got = {.struct_size = sizeof got};
     struct hb_error want = {.struct_size = sizeof want};
-    hb_expect_finish(&r->phase, &want);
+    hb_expect_finish(&r->config, &r->phase, &want);
     int32_t status = r->backend->finish(r->handle, &got);
     *ok = hb_run_judge(r, "finish", f->place, &want, status, &got);
 }

@@ -132,7 +132,8 @@ static void layers_check_metadata_repeats_buffers_and_id(void **state) {
     struct hb_config c;
     struct hb_caps caps;
     struct hb_error e;
-    struct hb_forward_phase phase = {1, HB_MODE_EXTEND, 5, 0};
+    struct hb_forward_phase phase = {
+        .has_metadata = 1, .mode = HB_MODE_EXTEND, .n_tokens = 5};
     struct hb_layer_io io = whole_io();
     (void)state;
     fixture_config(&c, &caps);
@@ -167,10 +168,10 @@ static void layers_check_metadata_repeats_buffers_and_id(void **state) {
     phase.has_metadata = 0;
     hb_expect_layer(&c, &phase, 99, NULL, &e);
     check(&e, 12, -1, 0, 0);
-    hb_expect_finish(&phase, &e);
+    hb_expect_finish(&c, &phase, &e);
     check(&e, 12, -1, 0, 0);
     phase.has_metadata = 1;
-    hb_expect_finish(&phase, &e);
+    hb_expect_finish(&c, &phase, &e);
     check(&e, 0, -1, 0, 0);
 }
 
@@ -179,7 +180,8 @@ static void every_buffer_needs_exactly_its_bytes(void **state) {
     struct hb_config c;
     struct hb_caps caps;
     struct hb_error e;
-    const struct hb_forward_phase phase = {1, HB_MODE_DECODE, 7, 0};
+    const struct hb_forward_phase phase = {
+        .has_metadata = 1, .mode = HB_MODE_DECODE, .n_tokens = 7};
     (void)state;
     fixture_config(&c, &caps);
     for (int dtype = 0; dtype < 2; dtype++) {
@@ -204,7 +206,8 @@ static void entries_follow_the_refusal_rules(void **state) {
     struct hb_config c;
     struct hb_caps caps;
     struct hb_error e;
-    struct hb_forward_phase phase = {1, HB_MODE_EXTEND, 2, 0};
+    struct hb_forward_phase phase = {
+        .has_metadata = 1, .mode = HB_MODE_EXTEND, .n_tokens = 2};
     struct hb_layer_io io = whole_io();
     (void)state;
     fixture_config(&c, &caps);
@@ -250,7 +253,7 @@ static void slot_operations_check_counts_kinds_and_ids(void **state) {
     struct hb_error e;
     int32_t ids[4];
     (void)state;
-    assert_int_equal(hb_slot_model_init(&m, 4, 3), HB_OK);
+    assert_int_equal(hb_slot_model_init(&m, &(struct hb_config){.n_slots = 4, .req_pool_size = 3}), HB_OK);
     hb_expect_take(&m, -1, 99, &e);
     check(&e, 150, -1, -1, 0);
     hb_expect_take(&m, 5, 99, &e);
@@ -295,7 +298,7 @@ static void freed_slots_come_back_last(void **state) {
     struct hb_slot_model copy = {0};
     int32_t ids[4];
     (void)state;
-    assert_int_equal(hb_slot_model_init(&m, 4, 1), HB_OK);
+    assert_int_equal(hb_slot_model_init(&m, &(struct hb_config){.n_slots = 4, .req_pool_size = 1}), HB_OK);
     hb_slot_model_take(&m, 3, HB_SLOT_LIVE, ids);
     hb_slot_model_release(&m, 2, (const int32_t[]){3, 1});
     assert_int_equal(hb_slot_model_copy(&copy, &m), HB_OK);
@@ -307,7 +310,7 @@ static void freed_slots_come_back_last(void **state) {
     assert_memory_equal(copy.kind, m.kind, 5 * sizeof *m.kind);
     hb_slot_model_destroy(&copy);
     hb_slot_model_destroy(&m);
-    assert_int_equal(hb_slot_model_init(&m, -1, 1), HB_ERR_SHAPE);
+    assert_int_equal(hb_slot_model_init(&m, &(struct hb_config){.n_slots = -1, .req_pool_size = 1}), HB_ERR_SHAPE);
 }
 
 int main(void) {
