@@ -8,6 +8,8 @@
 
 #include <cjson/cJSON.h>
 
+#include "harness/coverage.h"
+
 static const char *pick(const char *const *names, int32_t n, int32_t i) {
     return i >= 0 && i < n ? names[i] : "unknown";
 }
@@ -185,6 +187,32 @@ static void add_op_table(cJSON *o, const struct hb_run_stats *s) {
     }
 }
 
+/* Numbers of rules that are not hit both ways. */
+static void add_coverage(cJSON *o, const struct hb_run_stats *s) {
+    struct hb_coverage c;
+    const int32_t *list;
+    hb_coverage_of(s, &c);
+    cJSON_AddNumberToObject(o, "rules_hit_both_ways", c.rules_both);
+    cJSON_AddNumberToObject(o, "rules", c.rules);
+    cJSON_AddNumberToObject(o, "statuses_seen", c.statuses_seen);
+    cJSON_AddNumberToObject(o, "statuses", c.statuses);
+    cJSON *broken = cJSON_AddArrayToObject(o, "rules_not_broken");
+    cJSON *kept = cJSON_AddArrayToObject(o, "rules_not_kept");
+    const int n = hb_rule_list(&list);
+    for (int i = 0; broken && kept && i < n; i++) {
+        const int32_t covered = hb_coverage_rule(s, list[i]);
+        if (hb_coverage_unreachable(list[i])) {
+            continue;
+        }
+        if (!(covered & HB_COVERED_BROKEN)) {
+            cJSON_AddItemToArray(broken, cJSON_CreateNumber(list[i]));
+        }
+        if (!(covered & HB_COVERED_KEPT)) {
+            cJSON_AddItemToArray(kept, cJSON_CreateNumber(list[i]));
+        }
+    }
+}
+
 char *hb_record_summary(const struct hb_record_context *ctx, const struct hb_supervise_result *r) {
     cJSON *o = cJSON_CreateObject();
     if (!o) {
@@ -216,5 +244,6 @@ char *hb_record_summary(const struct hb_record_context *ctx, const struct hb_sup
         cJSON_AddNumberToObject(phases, hb_phase_name(i), whole((double)s->time_ns[i] * 1e-6));
     }
     add_op_table(o, s);
+    add_coverage(o, s);
     return print_and_delete(o);
 }

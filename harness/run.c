@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "harness/compare.h"
+#include "harness/coverage.h"
 #include "harness/run_internal.h"
 
 int32_t hb_run_dim(const struct hb_config *config) {
@@ -134,8 +135,7 @@ int hb_run_judge(struct hb_run *r, const char *call, const char *place, const st
                  int32_t got_status, const struct hb_error *got) {
     if (r->stats) {
         r->stats->calls++;
-        r->stats->status_seen[(uint32_t)want->status & 31]++;
-        r->stats->rule_broken[(uint32_t)want->rule & 255]++;
+        hb_coverage_call(r->stats, call, r->batch_mode, want);
     }
     if (r->capture && want->status != HB_OK) {
         r->capture->refused++;

@@ -22,7 +22,7 @@ struct hb_run_stats {
     double pair_max_ratio;                              /* |a - b| / (B1 + B2) */
     uint64_t exact_bytes;               /* compared byte for byte */
     uint64_t status_seen[32];           /* by enum hb_status */
-    uint64_t rule_broken[256], rule_kept[256];
+    uint64_t rule_broken[256], rule_kept[256]; /* by number; coverage.h */
     uint64_t verdicts[HB_N_VERDICTS];
     uint64_t time_ns[8]; /* enum hb_phase */
 };

@@ -88,11 +88,7 @@ int32_t hb_run_begin(struct hb_run *r, struct hb_owned_batch *owned, const struc
     uint64_t t0 = hb_run_now(r);
     int32_t status = r->backend->begin(r->handle, batch, &got);
     hb_run_phase(r, HB_PHASE_BACKEND, t0);
-    if (r->stats) {
-        for (int32_t k = 20; k <= HB_RULE_COMMIT_TRACK_ALIAS && want.status == HB_OK; k++) {
-            r->stats->rule_kept[k]++;
-        }
-    }
+    r->batch_mode = batch ? batch->forward_mode : 0;
     int ok = hb_run_judge(r, "begin", place, &want, status, &got);
     if (hb_batch_changed(owned) && !(r->o->check_off & HB_OFF_PURITY)) {
         r->v->at.step = r->step;

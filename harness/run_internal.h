@@ -116,6 +116,7 @@ struct hb_run {
     uint8_t *want[HB_MAX_REGIONS];
     uint8_t is_unchanged[HB_MAX_REGIONS]; /* want holds the bytes of mirror */
     struct hb_forward_phase phase;
+    int32_t batch_mode; /* of the last begin, capture or replay that was tried */
     struct hb_verified verified;
     int32_t step; /* index of the running step */
     int32_t no_memory;

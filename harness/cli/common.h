@@ -49,6 +49,9 @@ void hb_cli_untick(void);
 /* Medians of the error-to-bound ratio and vacuous shares, per op and type; with_stats: also medians
  * per case and times. */
 void hb_cli_print_stats(const struct hb_supervise_result *r, int32_t with_stats);
+/* "rules hit both ways: n of N" and "statuses seen: n of N"; verbose: also which are missing, and
+ * which rules no case can reach, with the reason. */
+void hb_cli_print_coverage(FILE *f, const struct hb_run_stats *s, int32_t verbose);
 /* 1 when a run was long enough to judge and more than 1 % of its bounds were vacuous (contracts.md
  * section 6). */
 int hb_cli_is_vacuous(const struct hb_run_stats *s);

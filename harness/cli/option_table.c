@@ -39,6 +39,7 @@ const struct hb_option hb_option_table[] = {
     {"out", 'o', HB_OPTION_TEXT, "DIR", "folder for findings (default: findings)", V(FUZZ), AT(out), 0, 0, NULL},
     {"jobs", 'j', HB_OPTION_INT, "N", "processes side by side (default 1)", V(FUZZ), AT(jobs), 1, 64, NULL},
     {"json", 0, HB_OPTION_FLAG, NULL, "one JSON object", V(LIST), AT(json), 0, 0, NULL},
+    {"json", 0, HB_OPTION_FLAG, NULL, "the same as --format jsonl", V(RUN), AT(json), 0, 0, NULL},
     {"targets", 0, HB_OPTION_FLAG, NULL, "only the targets", V(LIST), AT(targets), 0, 0, NULL},
     {"backends", 0, HB_OPTION_FLAG, NULL, "only the backends", V(LIST), AT(backends), 0, 0, NULL},
     {"modes", 0, HB_OPTION_FLAG, NULL, "only the forward modes", V(LIST), AT(modes), 0, 0, NULL},
@@ -57,6 +58,7 @@ const struct hb_conflict hb_conflicts[] = {
     {ALL, "quiet", "verbose"},
     {V(FUZZ), "time", "count"},
     {V(RUN), "dump", "gen"},
+    {V(RUN), "json", "format"},
 };
 const int hb_n_conflicts = (int)(sizeof hb_conflicts / sizeof hb_conflicts[0]);
 

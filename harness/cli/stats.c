@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The figures of a campaign as text. */
 #include "harness/cli/common.h"
+#include "harness/coverage.h"
 
 enum { LEAST_CASES_TO_JUDGE = 1000 };
 
@@ -62,6 +63,38 @@ void hb_cli_print_stats(const struct hb_supervise_result *r, int32_t with_stats)
             }
         }
     }
+}
+
+static void print_missing(FILE *f, const struct hb_run_stats *s) {
+    static const char *const what[] = {"not reached", "broken, never kept", "kept, never broken"};
+    const int32_t *list;
+    int n = hb_rule_list(&list);
+    for (int i = 0; i < n; i++) {
+        const char *why = hb_coverage_unreachable(list[i]);
+        const int32_t covered = hb_coverage_rule(s, list[i]);
+        if (why) {
+            (void)fprintf(f, "  rule %d %s: no case can break it: %s\n", list[i],
+                          hb_rule_name(list[i]), why);
+        } else if (covered != HB_COVERED_BOTH) {
+            (void)fprintf(f, "  rule %d %s: %s\n", list[i], hb_rule_name(list[i]), what[covered]);
+        }
+    }
+    n = hb_coverage_statuses(&list);
+    for (int i = 0; i < n; i++) {
+        if (!s->status_seen[(uint32_t)list[i] & 31]) {
+            (void)fprintf(f, "  status %s: not seen\n", hb_status_name(list[i]));
+        }
+    }
+}
+
+void hb_cli_print_coverage(FILE *f, const struct hb_run_stats *s, int32_t verbose) {
+    struct hb_coverage c;
+    hb_coverage_of(s, &c);
+    if (verbose) {
+        print_missing(f, s);
+    }
+    (void)fprintf(f, "rules hit both ways: %d of %d\nstatuses seen: %d of %d\n", c.rules_both,
+                  c.rules, c.statuses_seen, c.statuses);
 }
 
 int hb_cli_is_vacuous(const struct hb_run_stats *s) {

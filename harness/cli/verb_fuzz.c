@@ -87,6 +87,7 @@ static int report(const struct campaign *k, int32_t target, const struct hb_supe
     hb_cli_untick();
     write_record(k->records, hb_record_summary(&k->record, r));
     hb_cli_print_stats(r, k->args->stats);
+    hb_cli_print_coverage(stdout, &r->stats, k->args->verbose);
     if (r->first_seconds >= 0) {
         (void)printf("first finding after %.2f s, %llu cases\n", r->first_seconds,
                      (unsigned long long)r->first_cases);

@@ -66,6 +66,7 @@ static int finish(struct run *k, const struct hb_supervise_result *r) {
         if (k->args->stats) {
             hb_cli_print_stats(r, 1);
         }
+        hb_cli_print_coverage(k->text, &r->stats, k->args->verbose);
         (void)fprintf(k->text, "run: %llu cases, %llu passed, %lld findings, %llu skipped\n",
                       (unsigned long long)r->cases, (unsigned long long)k->n_passed,
                       (long long)r->findings, (unsigned long long)k->n_skipped);
@@ -89,7 +90,7 @@ static int execute(struct run *k, struct hb_supervise *s, FILE *file, struct hb_
         return HB_EXIT_ENVIRONMENT;
     }
     int is_text_file = file && hb_given(args, "format") && args->run_format == HB_FORMAT_TEXT;
-    int is_text_stdout = !file && args->run_format == HB_FORMAT_TEXT;
+    int is_text_stdout = !file && !args->json && args->run_format == HB_FORMAT_TEXT;
     if (file) {
         k->records = is_text_file ? NULL : file;
         k->text = is_text_file ? file : stdout;
