@@ -6,7 +6,7 @@
 #include "harness/tree.h"
 
 /* A second run of the same verify finds the pools, and so its own results, as the first one did. */
-int hb_relation_verify_twice(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+static int verify_twice(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
     (void)twist;
     int any = 0;
     out->n_steps = 0;
@@ -86,8 +86,7 @@ static int append_decodes(const struct hb_case_step *verify, const struct hb_cas
     return 1;
 }
 
-int hb_relation_verify_decode(const struct hb_case *c, struct hb_case *out,
-                              struct hb_twist *twist) {
+static int verify_decode(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
     int any = 0;
     out->n_steps = 0;
     for (int32_t i = 0; i < c->n_steps; i++) {
@@ -119,7 +118,7 @@ int hb_relation_verify_decode(const struct hb_case *c, struct hb_case *out,
 
 /* --- the others ------------------------------------------------------------------------------- */
 
-int hb_relation_link_chains(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+static int link_chains(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
     (void)twist;
     int any = 0;
     for (int32_t i = 0; i < c->n_steps; i++) {
@@ -132,7 +131,7 @@ int hb_relation_link_chains(const struct hb_case *c, struct hb_case *out, struct
     return any && hb_relation_is_plain(c);
 }
 
-int hb_relation_nan_rejected(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+static int nan_rejected(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
     (void)out;
     int any = 0;
     twist->nan_rejected = 1;
@@ -143,7 +142,7 @@ int hb_relation_nan_rejected(const struct hb_case *c, struct hb_case *out, struc
 }
 
 /* A commit of nothing, one of the later rows only, then the whole commit twice. */
-int hb_relation_commit_parts(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+static int commit_parts(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
     (void)twist;
     int any = 0;
     out->n_steps = 0;
@@ -175,7 +174,7 @@ int hb_relation_commit_parts(const struct hb_case *c, struct hb_case *out, struc
 }
 
 /* Rows of a ragged verify filled up to D nodes. */
-int hb_relation_fill_rows(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+static int fill_rows(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
     (void)twist;
     int any = 0;
     for (int32_t i = 0; i < c->n_steps; i++) {
@@ -193,3 +192,15 @@ int hb_relation_fill_rows(const struct hb_case *c, struct hb_case *out, struct h
     }
     return any && hb_relation_is_plain(c);
 }
+
+static const struct hb_transform transforms[] = {
+    {50, .apply = verify_twice, .flags = HB_REL_MOVES_KV},
+    {51, HB_BOUNDED, HB_BOUNDED, .apply = verify_decode,
+     .flags = HB_REL_MOVES_KV | HB_REL_SUBSET | HB_REL_ONE_FORMULA},
+    {54, HB_EXACT_FP32, HB_EXACT_FP32, .apply = link_chains, .flags = HB_REL_SWAPS_CHAINS},
+    {55, .apply = nan_rejected},
+    {56, .apply = commit_parts},
+    {58, .apply = fill_rows, .flags = HB_REL_MOVES_KV},
+};
+
+const struct hb_transforms hb_transforms_spec = HB_TRANSFORMS(transforms);

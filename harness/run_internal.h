@@ -60,6 +60,9 @@ struct hb_capture {
 
 /* How a transformed run differs beyond its case (see relations.c). */
 struct hb_twist {
+    /* what a transformation may look at */
+    const struct hb_capture *base; /* the run of the case itself */
+    const struct hb_caps *caps;
     int32_t nan_pool;    /* 11: pool pre-filled with NaN */
     int32_t nan_inputs;  /* 10: every activation NaN, statuses only */
     int32_t nan_fresh;   /* 14: slots of rows without prefix hold NaN before the forward */
