@@ -11,7 +11,7 @@
 #include "backend/batch.h"
 #include "harness/bytes.h"
 
-static const uint8_t magic[4] = {'H', 'B', 'C', '2'};
+static const uint8_t magic[4] = HB_CASE_MAGIC;
 
 /* --- struct access by group
  * ------------------------------------------------------------------------------------- */
@@ -65,6 +65,10 @@ static void normalize_config(struct hb_case_config *g) {
     }
     g->page_chunks = g->page_chunks == 3 ? 2 : g->page_chunks;
     g->spare_rows = g->max_draft == 0 ? 0 : g->spare_rows;
+    g->window_layout = g->max_draft == 0 ? HB_WINDOWS_DENSE : g->window_layout;
+    /* the nodes of a captured verify have entries in the intermediate caches */
+    g->graph_draft = g->max_draft > 0 && g->graph_draft > g->max_draft ? g->max_draft : g->graph_draft;
+    g->graph_draft = g->graph_rows == 0 ? 1 : g->graph_draft;
     if (g->value_class == HB_VALUES_EXACT) {
         /* exact sums exist without transcendental functions only; either activation type is allowed
          */
@@ -75,7 +79,7 @@ static void normalize_config(struct hb_case_config *g) {
     }
 }
 
-static void normalize_rows(struct hb_case_step *s) {
+static void normalize_rows(const struct hb_case_config *g, struct hb_case_step *s) {
     const int has_rows = hb_step_has_rows(s->kind);
     s->n_rows = has_rows ? clamp(s->n_rows, 0, HB_MAX_ROWS) : 0;
     s->n_decode = s->mode == HB_MODE_MIXED ? clamp(s->n_decode, 0, s->n_rows) : 0;
@@ -95,8 +99,22 @@ static void normalize_rows(struct hb_case_step *s) {
             row->track_point = 0;
             row->track_accept = 0;
         }
+        row->track_slot = g->ping_pong != HB_PING_PONG_OFF ? 0 : row->track_slot;
     }
     hb_case_normalize_draft(s);
+}
+
+/* A track slot belongs to no request. Of the three ways to have tokens, a match in the prefix cache comes before a
+ * checkpoint, and that before random ones. */
+static void normalize_take(struct hb_case_step *s, int32_t n_tracks) {
+    if (s->slot_kind == 1) {
+        s->request = 0;
+        s->prefix = 0;
+        s->from = -1;
+        s->match = -1;
+    }
+    s->from = n_tracks == 0 || s->from < 0 || s->match >= 0 ? -1 : s->from % n_tracks;
+    s->prefix = s->from >= 0 ? 0 : s->prefix;
 }
 
 /* n_takes and n_tracks count the TAKE steps before this one. */
@@ -106,17 +124,18 @@ static void normalize_step(const struct hb_case_config *g, struct hb_case_step *
     clamp_group(HB_GROUP_STEP, s->kind, s);
     s->layer_mask &= (1 << g->n_layers) - 1;
     if (s->kind == HB_STEP_TAKE) {
-        if (s->slot_kind == 1) {
-            s->request = 0;
-            s->prefix = 0;
-            s->from = -1;
-        }
-        s->from = n_tracks == 0 || s->from < 0 ? -1 : s->from % n_tracks;
-        s->prefix = s->from >= 0 ? 0 : s->prefix;
+        normalize_take(s, n_tracks);
     }
+    /* draft nodes are those of a verify */
+    s->nodes = s->kind == HB_STEP_CAPTURE && s->mode != HB_MODE_TARGET_VERIFY ? 1 : s->nodes;
     s->slot = n_takes > 0 ? s->slot % n_takes : 0;
-    s->slot2 = n_takes > 0 ? s->slot2 % n_takes : 0;
-    normalize_rows(s);
+    s->slot2 = s->slot2 < 0 || n_takes == 0 ? s->slot2 : s->slot2 % n_takes;
+    if (s->kind == HB_STEP_COPY && (s->slot2 < 0 || n_takes == 0)) {
+        s->slot2 = 0; /* a copy has two */
+    } else if (s->kind == HB_STEP_FREE && n_takes == 0) {
+        s->slot2 = -1;
+    }
+    normalize_rows(g, s);
 }
 
 /* A break of the configuration is at step -1, every other one at a step that exists; else it is

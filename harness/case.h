@@ -211,7 +211,9 @@ enum hb_break_op {
     X(LAYER_ID, "layer_id")      /* SET: one extra layer call with this id after begin */           \
     X(SLOT_COUNT, "slot_count")  /* take: number of slots asked for */                             \
     X(SLOT_KIND, "slot_kind")    /* take: kind passed through */                                   \
-    X(SLOT_ID, "slot_id")        /* free, copy: literal id; row 0 = first, 1 = second */            \
+    X(SLOT_ID, "slot_id")        /* free, copy, publish, move: literal id; row 0 = first, 1 = second */            \
+    X(GRAPH_MAX_BS, "graph.max_bs")                                                                \
+    X(GRAPH_MAX_TOKENS, "graph.max_tokens")                                                        \
     X(CFG_N_LAYERS, "config.n_layers")                                                             \
     X(CFG_HEADS, "config.n_heads")                                                                 \
     X(CFG_GROUPS, "config.n_groups")                                                               \
@@ -219,13 +221,11 @@ enum hb_break_op {
     X(CFG_CHUNK_SIZE, "config.chunk_size")                                                         \
     X(CFG_PAGE_SIZE, "config.page_size")                                                           \
     X(CFG_KV_HEADS, "config.n_kv_heads")                                                           \
-    X(CFG_VARIANT, "config.variant") /* row: 0 conv_act 1 gate_norm 2 dt_clamp_prefill 3 dt_clamp_decode 4 kernel_form */ \
+    X(CFG_VARIANT, "config.variant") /* row: as in rule 208, 0 conv_act .. 9 track_by_layer; 7: of layer 0 */ \
     X(CFG_DTYPE, "config.dtype")     /* row: 0 act 1 state */                                       \
     X(CFG_DT_LO, "config.dt_lo")     /* integer value */                                           \
     X(CFG_STATE_SIZE, "config.state_size")                                                         \
     X(CFG_SPEC_ROWS, "config.spec_rows")                                                           \
-    X(GRAPH_MAX_BS, "graph.max_bs")                                                                \
-    X(GRAPH_MAX_TOKENS, "graph.max_tokens")                                                        \
     X(CFG_TRACK_INTERVAL, "config.track_interval")                                                 \
     X(CFG_RING, "config.ring_length")                                                              \
     X(CFG_VIRTUAL, "config.n_virtual")                                                             \
@@ -264,6 +264,8 @@ struct hb_case_field {
 /* All fields, in byte order; returns their number. */
 int hb_case_fields(const struct hb_case_field **fields);
 const char *hb_break_field_name(int32_t field);
+/* "forward", ..; "unknown" for other numbers. */
+const char *hb_target_name(int32_t target);
 
 /* A valid default case: no steps. */
 void hb_case_init(struct hb_case *c);

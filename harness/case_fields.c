@@ -7,7 +7,7 @@
 #include "harness/case.h"
 
 /* clang-format off */
-static const char *const target_names[] = {"forward", "dispatch", "verify"};
+static const char *const target_names[HB_N_TARGETS] = {"forward", "dispatch", "verify", "metadata", "track", "graph", "slots"};
 static const char *const dtype_names[] = {"fp32", "bf16"};
 static const char *const conv_act_names[] = {"silu", "none"};
 static const char *const gate_norm_names[] = {"after", "before", "gate_only", "norm_only", "none"};
@@ -18,7 +18,10 @@ static const char *const order_names[] = {"ascending", "descending", "random"};
 static const char *const class_names[] = {"ordinary", "exact", "large_dt", "tiny_dt", "cancel", "wide",
                                           "one_sign"};
 static const char *const unread_names[] = {"random", "nan", "inf"};
-static const char *const kind_names[] = {"forward", "take", "free", "copy", "entry", "commit"};
+static const char *const kind_names[HB_N_STEP_KINDS] = {"forward",    "take",    "free",    "copy", "entry", "commit",
+                                         "graph_init", "capture", "publish", "move"};
+static const char *const ping_pong_names[] = {"off", "one", "two", "lazy"};
+static const char *const window_names[] = {"dense", "strip"};
 static const char *const slot_kind_names[] = {"live", "track"};
 static const char *const entry_target_names[] = {"child", "wrapper"};
 static const char *const direction_names[] = {"decode", "extend"};
@@ -33,6 +36,9 @@ static const char *const break_names[] = {
 #define ANY_KIND 0xffffffffu
 #define WITH_ROWS (BIT(FORWARD) | BIT(ENTRY))
 #define ANY_ROW (WITH_ROWS | BIT(COMMIT))
+#define WITH_MODE (WITH_ROWS | BIT(CAPTURE))
+#define GRAPH_SIZES (BIT(GRAPH_INIT) | BIT(CAPTURE))
+#define WITH_SLOT (BIT(FREE) | BIT(COPY) | BIT(PUBLISH) | BIT(MOVE))
 #define CONFIG(name, lo, hi, initial, names) \
     {#name, offsetof(struct hb_case_config, name), lo, hi, initial, names, HB_GROUP_CONFIG, ANY_KIND, 0}
 #define STEP(name, kinds, lo, hi, initial, names) \
@@ -78,25 +84,38 @@ static const char *const break_names[] = {
     CONFIG(relation, 0, 66, 0, NULL), \
     CONFIG(relation_arg, 0, 255, 0, NULL), \
     CONFIG(max_draft, 0, HB_MAX_DRAFT, 0, NULL), \
-    CONFIG(spare_rows, 0, 4, 0, NULL)
+    CONFIG(spare_rows, 0, 4, 0, NULL), \
+    CONFIG(ring_length, 0, HB_MAX_RING, 0, NULL), \
+    CONFIG(track_chunks, 1, 8, 1, NULL), \
+    CONFIG(virtual_ids, 0, 16, 0, NULL), \
+    CONFIG(ping_pong, 0, HB_N_PING_PONGS - 1, 0, ping_pong_names), \
+    CONFIG(window_layout, 0, HB_N_WINDOW_LAYOUTS - 1, 0, window_names), \
+    CONFIG(track_by_layer, 0, 1, 0, NULL), \
+    CONFIG(pool_pad, 0, HB_MAX_POOL_PAD, 0, NULL), \
+    CONFIG(graph_rows, 0, 2 * HB_MAX_ROWS, 0, NULL), \
+    CONFIG(graph_draft, 1, HB_MAX_DRAFT, 1, NULL)
 
 #define STEP_FIELDS \
     STEP(kind, ANY_KIND, 0, HB_N_STEP_KINDS - 1, 0, kind_names), \
-    STEP(mode, WITH_ROWS, INT32_MIN, INT32_MAX, 1, NULL), \
+    STEP(mode, WITH_MODE, INT32_MIN, INT32_MAX, 1, NULL), \
     STEP(n_decode, WITH_ROWS, 0, HB_MAX_ROWS, 0, NULL), \
     STEP(pad_rows, WITH_ROWS, 0, 8, 0, NULL), \
     STEP(pad_tokens, WITH_ROWS, 0, 32, 0, NULL), \
-    STEP(optional, WITH_ROWS, 0, 31, 0, NULL), \
-    STEP(layer_mask, WITH_ROWS, 0, 15, 0, NULL), \
+    STEP(optional, WITH_MODE, 0, 255, 0, NULL), \
+    STEP(layer_mask, WITH_MODE, 0, 15, 0, NULL), \
     STEP(draft, WITH_ROWS, 0, HB_MAX_DRAFT, 0, NULL), \
     STEP(ragged, WITH_ROWS, 0, 1, 0, NULL), \
     STEP(tree, WITH_ROWS, 0, HB_TREE_MAX, 0, NULL), \
+    STEP(replay, BIT(FORWARD), 0, 1, 0, NULL), \
+    STEP(bs, GRAPH_SIZES, 0, 2 * HB_MAX_ROWS, 1, NULL), \
+    STEP(nodes, GRAPH_SIZES, 0, HB_MAX_DRAFT, 1, NULL), \
+    STEP(match, BIT(TAKE), -1, HB_MAX_REQS - 1, -1, NULL), \
     STEP(request, BIT(TAKE), 0, HB_MAX_REQS - 1, 0, NULL), \
     STEP(slot_kind, BIT(TAKE), 0, 1, 0, slot_kind_names), \
     STEP(prefix, BIT(TAKE), 0, 200, 0, NULL), \
     STEP(from, BIT(TAKE), -1, HB_MAX_STEPS - 1, -1, NULL), \
-    STEP(slot, BIT(FREE) | BIT(COPY), 0, HB_MAX_STEPS - 1, 0, NULL), \
-    STEP(slot2, BIT(COPY), 0, HB_MAX_STEPS - 1, 0, NULL), \
+    STEP(slot, WITH_SLOT, 0, HB_MAX_STEPS - 1, 0, NULL), \
+    STEP(slot2, BIT(FREE) | BIT(COPY), -1, HB_MAX_STEPS - 1, -1, NULL), \
     STEP(target, BIT(ENTRY), 0, 1, 0, entry_target_names), \
     STEP(direction, BIT(ENTRY), 0, 1, 0, direction_names), \
     STEP(layer, BIT(ENTRY), -1, HB_MAX_LAYERS, 0, NULL), \
@@ -143,6 +162,10 @@ int hb_case_group_fields(int32_t group, const struct hb_case_field **fields) {
 int hb_case_fields(const struct hb_case_field **fields) {
     *fields = fields_table;
     return (int)(sizeof fields_table / sizeof fields_table[0]);
+}
+
+const char *hb_target_name(int32_t target) {
+    return target >= 0 && target < HB_N_TARGETS ? target_names[target] : "unknown";
 }
 
 const char *hb_break_field_name(int32_t field) {

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "harness/case.h"
+#include "harness/case_internal.h"
 
 enum { MAX_FILE_BYTES = 1 << 20, MAX_TEMP_TRIES = 100, TEXT_LOOK = 64 };
 
@@ -87,7 +87,7 @@ static int has_bytes(const char *path, const uint8_t *data, size_t size) {
         size_t size;
         const char *text;
         int has_bytes;
-    } starts[] = {{4, "HBC1", 1},
+    } starts[] = {{3, "HBC", 1},
                   {3, "\xef\xbb\xbf", 0}, /* byte order marks: UTF-8, UTF-16 */
                   {2, "\xfe\xff", 0},
                   {2, "\xff\xfe", 0}};
@@ -112,6 +112,13 @@ static int has_bytes(const char *path, const uint8_t *data, size_t size) {
         }
     }
     return 0;
+}
+
+/* Whether bytes have the magic of another schema. */
+static int is_other_schema(const char *data, size_t size) {
+    static const char magic[4] = HB_CASE_MAGIC;
+    return size >= sizeof magic && memcmp(data, magic, sizeof magic - 1) == 0 &&
+           data[3] != magic[3] && data[3] >= '0' && data[3] <= '9';
 }
 
 /* A fault in the text of path: err gets the name before the fault's own text, the end of the name
@@ -142,6 +149,10 @@ static int32_t load_open(int fd, const char *path, char *data, struct hb_case *o
         return status;
     }
     if (has_bytes(path, (const uint8_t *)data, size)) {
+        if (is_other_schema(data, size)) {
+            return hb_fail_text(err, HB_ERR_PARSE, "%.150s: bytes of schema '%c', this program reads %d",
+                                path, data[3], HB_CASE_SCHEMA);
+        }
         hb_case_decode((const uint8_t *)data, size, out);
         return HB_OK;
     }

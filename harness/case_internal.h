@@ -5,6 +5,9 @@
 
 #include "harness/case.h"
 
+/* First bytes of a canonical byte form; a file that begins with the first three and another fourth is of another schema. */
+#define HB_CASE_MAGIC {'H', 'B', 'C', '0' + HB_CASE_SCHEMA}
+
 static inline int32_t clamp(int32_t v, int32_t lo, int32_t hi) {
     v = v < lo ? lo : v;
     return v > hi ? hi : v;

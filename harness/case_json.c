@@ -42,7 +42,7 @@ static int is_main(const struct hb_case_field *f) {
                                          "state_size", "groups",      "conv_width",  "chunk_size",
                                          "act_dtype",  "state_dtype", "value_class", "seed"};
     static const char *const step[] = {"kind",  "mode",   "request",   "slot_kind", "slot",
-                                       "slot2", "target", "direction", "layer"};
+                                       "bs",    "target", "direction", "layer"};
     static const char *const row[] = {"request", "length", "accept"};
     static const struct {
         const char *const *names;

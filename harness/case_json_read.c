@@ -259,7 +259,7 @@ static int read_top(struct reader *r, const cJSON *root, struct hb_case *c) {
         if (strcmp(item->string, "schema") == 0) {
             has_schema = cJSON_IsNumber(item) && item->valuedouble == (double)HB_CASE_SCHEMA;
             ok = has_schema ||
-                 fail(r, &top, "schema", "is not the one of this program",
+                 fail(r, &top, "schema", "of the case is not that of this program",
                       cJSON_IsNumber(item) ? (int64_t)item->valuedouble : 0, HB_CASE_SCHEMA);
         } else if (strcmp(item->string, "target") == 0) {
             ok = read_target(r, item, c);

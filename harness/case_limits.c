@@ -19,13 +19,16 @@ struct work {
     int32_t context; /* most tokens a request can reach: largest prefix + the longest row of each
                         step */
     int32_t batch_rows, batch_tokens; /* most of any forward */
-    int32_t verify_rows;              /* most rows of any verify */
+    int32_t verify_rows;              /* most rows of any verify, captured or not */
     int32_t prefixes;                 /* tokens before the first forward, summed */
-    int32_t restarts;
+    int32_t restarts;                 /* from a checkpoint, or by a match of the prefix cache */
 };
 
-/* Tokens of a forward, padding included. */
+/* Tokens of a forward or capture, padding included. */
 static int32_t step_tokens(const struct hb_case_step *s) {
+    if (s->kind == HB_STEP_CAPTURE) {
+        return s->bs * s->nodes;
+    }
     const int is_verify = hb_step_is_verify(s);
     int32_t tokens = is_verify ? 0 : s->pad_tokens + s->pad_rows;
     for (int32_t r = 0; r < s->n_rows && s->kind != HB_STEP_COMMIT; r++) {
@@ -44,8 +47,10 @@ static void measure(const struct hb_case *c, struct work *w) {
         const struct hb_case_step *s = &c->step[i];
         prefix = s->prefix > prefix ? s->prefix : prefix;
         w->prefixes += s->prefix;
-        w->restarts += s->kind == HB_STEP_TAKE && s->from >= 0;
-        int32_t longest = hb_case_draft(s);
+        w->restarts += s->kind == HB_STEP_TAKE && (s->from >= 0 || s->match >= 0);
+        const int is_capture = s->kind == HB_STEP_CAPTURE;
+        const int is_verify = s->mode == HB_MODE_TARGET_VERIFY && (is_capture || hb_step_is_verify(s));
+        int32_t longest = is_capture ? s->nodes : hb_case_draft(s);
         const int32_t tokens = step_tokens(s);
         for (int32_t r = 0; r < s->n_rows && s->kind != HB_STEP_COMMIT; r++) {
             longest = s->row[r].length > longest ? s->row[r].length : longest;
@@ -54,9 +59,9 @@ static void measure(const struct hb_case *c, struct work *w) {
         w->context += longest;
         w->longest = longest > w->longest ? longest : w->longest;
         w->batch_tokens = tokens > w->batch_tokens ? tokens : w->batch_tokens;
-        const int32_t rows = s->n_rows + s->pad_rows;
+        const int32_t rows = is_capture ? s->bs : s->n_rows + s->pad_rows;
         w->batch_rows = rows > w->batch_rows ? rows : w->batch_rows;
-        w->verify_rows = hb_step_is_verify(s) && rows > w->verify_rows ? rows : w->verify_rows;
+        w->verify_rows = is_verify && rows > w->verify_rows ? rows : w->verify_rows;
     }
     w->context += prefix;
     const struct hb_case_config *g = &c->config;
@@ -70,6 +75,10 @@ static void halve_lengths(struct hb_case *c, int32_t longest) {
         for (int32_t r = 0; r < c->step[i].n_rows; r++) {
             int32_t *length = &c->step[i].row[r].length;
             *length = *length == longest ? (longest + 1) / 2 : *length;
+        }
+        const int32_t kind = c->step[i].kind;
+        if ((kind == HB_STEP_CAPTURE || kind == HB_STEP_GRAPH_INIT) && c->step[i].nodes == longest) {
+            c->step[i].nodes = (longest + 1) / 2; /* D of the graphs and of their verifies stay equal */
         }
         if (hb_step_is_verify(&c->step[i])) {
             int32_t *draft = &c->step[i].draft;
@@ -129,8 +138,10 @@ int32_t hb_case_req_index(const struct hb_case *c, int32_t request) {
     return index[clamp(request, 0, HB_MAX_REQS - 1)];
 }
 
-/* Most slots that TAKE steps hold at one time; FREE gives one back. */
+/* Most slots held at one time: those of TAKE steps until a FREE gives them back, the track slots of each request with
+ * ping-pong, and the fresh one in place of each that is donated. */
 static int32_t slots_held(const struct hb_case *c) {
+    static const int32_t own[HB_N_PING_PONGS] = {0, 1, 2, 2};
     int32_t held[HB_MAX_STEPS] = {0};
     int32_t n_takes = 0;
     int32_t now = 0;
@@ -139,14 +150,36 @@ static int32_t slots_held(const struct hb_case *c) {
         const struct hb_case_step *s = &c->step[i];
         if (s->kind == HB_STEP_TAKE) {
             held[n_takes++] = 1;
-            now++;
-            most = now > most ? now : most;
-        } else if (s->kind == HB_STEP_FREE && held[s->slot]) {
+            now += 1 + (s->slot_kind == 0 ? own[c->config.ping_pong] : 0);
+        } else if (s->kind == HB_STEP_PUBLISH) {
+            now += c->config.ping_pong != HB_PING_PONG_OFF;
+        } else if (s->kind == HB_STEP_FREE) {
+            now -= held[s->slot];
             held[s->slot] = 0;
-            now--;
+            now -= s->slot2 >= 0 ? held[s->slot2] : 0;
+            held[s->slot2 >= 0 ? s->slot2 : s->slot] = 0;
         }
+        most = now > most ? now : most;
     }
     return most;
+}
+
+static int32_t larger(int32_t a, int32_t b) {
+    return a > b ? a : b;
+}
+
+/* Graphs, ring, ids and layouts; n_slots, spec_rows, max_batch and max_tokens are set. */
+static void configure_features(const struct hb_case_config *g, struct hb_config *config) {
+    config->track_interval = g->track_chunks * g->chunk_size;
+    config->n_virtual = g->virtual_ids == 0 ? 0 : config->n_slots + g->virtual_ids - 1;
+    config->ring_length = g->ring_length;
+    config->window_layout = g->window_layout;
+    config->track_by_layer = g->track_by_layer;
+    config->pool_pad = g->pool_pad;
+    config->graph_rows = g->graph_rows;
+    config->graph_draft = g->graph_rows == 0 ? 0 : g->graph_draft;
+    config->max_batch = larger(config->max_batch, config->graph_rows);
+    config->max_tokens = larger(config->max_tokens, config->graph_rows * config->graph_draft);
 }
 
 void hb_case_backend_config(const struct hb_case *c, struct hb_config *config) {
@@ -199,6 +232,7 @@ void hb_case_backend_config(const struct hb_case *c, struct hb_config *config) {
     config->spec_rows = w.verify_rows + g->spare_rows;
     config->spec_rows = g->max_draft == 0 ? 0 : config->spec_rows < 1 ? 1 : config->spec_rows;
     config->max_tokens = w.batch_tokens + 4;
+    configure_features(g, config);
     config->kernel_form = g->kernel_form;
     config->thread_order = g->thread_order;
     config->block_order = g->block_order;

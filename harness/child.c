@@ -19,11 +19,6 @@
 #include "harness/child_internal.h"
 #include "harness/watch.h"
 
-const char *hb_target_name(int32_t target) {
-    static const char *const names[HB_N_TARGETS] = {"forward", "dispatch", "verify"};
-    return target >= 0 && target < HB_N_TARGETS ? names[target] : "unknown";
-}
-
 uint64_t hb_now_ns(void) {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);

@@ -96,8 +96,6 @@ struct hb_message {
     struct hb_error failed;
 };
 
-/* Names of enum hb_target. */
-const char *hb_target_name(int32_t target);
 uint64_t hb_now_ns(void);
 /* Bytes of a page with n workers. */
 size_t hb_page_bytes(int32_t n_workers);

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What a replay does not read: the requests of padding rows, original_batch_size. */
+enum { UNREAD_REQUEST = -77777 };
+
 void hb_kv_alloc_init(struct hb_kv_alloc *a, int32_t n_kv, uint32_t seed) {
     static const int32_t strides[] = {7, 5, 11, 13, 3, 1};
     int32_t n = n_kv - 1;
@@ -61,13 +64,25 @@ static void plan_rows(const struct hb_case_step *step, const struct hb_config *c
         }
     }
     plan->n_real = token;
-    plan->n_tokens = token + step->pad_tokens + (is_decode_mode ? step->pad_rows : 0);
+    /* the rows of a decode have a token each, padding too, and so have all of a graph but those of a verify */
+    int32_t has_row_tokens = is_decode_mode || (step->replay && plan->mode == HB_MODE_IDLE);
+    plan->n_tokens = token + step->pad_tokens + (has_row_tokens ? step->pad_rows : 0);
     if (plan->mode == HB_MODE_TARGET_VERIFY) {
         plan->n_tokens = token;
         for (int32_t i = 0; i < step->pad_rows; i++) {
             plan->n_tokens += hb_case_padding_nodes(step, i);
         }
     }
+}
+
+/* The mirror of seq_lens; its padding rows hold 1 as those of seq_lens do. */
+static int fill_lens_cpu(struct hb_batch *b) {
+    int32_t *cpu = new_i32(b->seq_lens.len);
+    b->seq_lens_cpu = (struct hb_i32s){cpu, b->seq_lens.len};
+    if (cpu && b->seq_lens.len > 0) {
+        memcpy(cpu, b->seq_lens.data, (size_t)b->seq_lens.len * sizeof *cpu);
+    }
+    return cpu ? 0 : -1;
 }
 
 static int fill_rows(const struct hb_case *c, const struct hb_case_step *step,
@@ -89,12 +104,17 @@ static int fill_rows(const struct hb_case *c, const struct hb_case_step *step,
     }
     for (int64_t r = plan->n_rows; r < n_rows; r++) {
         seq[r] = 1; /* fill value of padding rows */
+        reqs[r] = step->replay ? UNREAD_REQUEST : 0;
     }
     if (step->pad_rows > 0 || (step->optional & 4)) {
         b->has_original_batch_size = 1;
-        b->original_batch_size = plan->n_rows;
+        b->original_batch_size = step->replay ? UNREAD_REQUEST : plan->n_rows;
     }
-    return 0;
+    if (step->replay && !(step->optional & 64)) {
+        b->has_num_padding = 1;
+        b->num_padding = step->pad_rows;
+    }
+    return step->optional & 32 ? fill_lens_cpu(b) : 0;
 }
 
 static int fill_extend(const struct hb_case_step *step, const struct hb_plan *plan,
@@ -310,8 +330,38 @@ int hb_materialize_batch(const struct hb_case *c, const struct hb_case_step *ste
     return failed;
 }
 
+/* Of the batch only the sizes, and whether there are links, are read: their entries are nonsense. */
+int hb_materialize_capture(const struct hb_case *c, const struct hb_case_step *step,
+                           const struct hb_config *config, struct hb_owned_batch *out) {
+    (void)c;
+    (void)config;
+    memset(out, 0, sizeof *out);
+    struct hb_batch *b = &out->b;
+    const int is_verify = step->mode == HB_MODE_TARGET_VERIFY;
+    b->struct_size = sizeof *b;
+    b->forward_mode = step->mode;
+    b->batch_size = step->bs;
+    b->n_tokens = step->bs * step->nodes; /* nodes: 1 in other modes */
+    b->draft_token_num = is_verify ? step->nodes : 0;
+    if (!is_verify || !(step->optional & 128)) {
+        return 0;
+    }
+    const int64_t n = b->n_tokens;
+    int32_t *next = new_i32(n);
+    int32_t *sibling = new_i32(n);
+    b->retrieve_next_token = (struct hb_i32s){next, n};
+    b->retrieve_next_sibling = (struct hb_i32s){sibling, n};
+    if (!next || !sibling) {
+        return -1;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        next[i] = sibling[i] = UNREAD_REQUEST;
+    }
+    return 0;
+}
+
 int hb_materialize_commit(const struct hb_case_step *step, const int32_t *tracks, int32_t n_tracks,
-                          struct hb_owned_commit *out) {
+                          const int32_t *row_dst, struct hb_owned_commit *out) {
     memset(out, 0, sizeof *out);
     struct hb_commit *m = &out->c;
     m->struct_size = sizeof *m;
@@ -338,7 +388,9 @@ int hb_materialize_commit(const struct hb_case_step *step, const int32_t *tracks
     }
     for (int32_t r = 0; r < step->n_rows; r++) {
         const struct hb_case_row *row = &step->row[r];
-        index[r] = !row->track ? -1 : n_tracks > 0 ? tracks[row->track_slot % n_tracks] : 0;
+        index[r] = !row->track ? -1
+                   : row_dst   ? row_dst[r]
+                               : (n_tracks > 0 ? tracks[row->track_slot % n_tracks] : 0);
         track_steps[r] = row->track ? row->track_accept : -1;
     }
     return 0;

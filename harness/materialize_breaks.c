@@ -20,6 +20,7 @@ struct array_field {
 static const struct array_field arrays[] = {
     ARRAY(REQ_POOL_INDICES, req_pool_indices, int32_t),
     ARRAY(SEQ_LENS, seq_lens, int32_t),
+    ARRAY(SEQ_LENS_CPU, seq_lens_cpu, int32_t),
     ARRAY(EXTEND_SEQ_LENS, extend_seq_lens, int32_t),
     ARRAY(EXTEND_SEQ_LENS_CPU, extend_seq_lens_cpu, int32_t),
     ARRAY(EXTEND_PREFIX_LENS, extend_prefix_lens, int32_t),
@@ -149,6 +150,10 @@ static void break_field(struct hb_owned_batch *batch, const struct hb_case_break
         b->has_original_batch_size = brk->operation != HB_BREAK_ABSENT;
         break_scalar(&b->original_batch_size, brk);
         break;
+    case HB_FIELD_NUM_PADDING:
+        b->has_num_padding = brk->operation != HB_BREAK_ABSENT;
+        break_scalar(&b->num_padding, brk);
+        break;
     case HB_FIELD_EXTEND_NUM_TOKENS:
         b->has_extend_num_tokens = brk->operation != HB_BREAK_ABSENT;
         b->extend_num_tokens = brk->operation == HB_BREAK_ADD
@@ -262,55 +267,64 @@ void hb_batch_destroy(struct hb_owned_batch *batch) {
     memset(batch, 0, sizeof *batch);
 }
 
+void hb_materialize_graph_init(const struct hb_case *c, int32_t step, int32_t *max_bs,
+                               int32_t *max_tokens) {
+    *max_bs = c->step[step].bs;
+    *max_tokens = c->step[step].bs * c->step[step].nodes;
+    for (int32_t i = 0; i < c->n_breaks; i++) {
+        const struct hb_case_break *brk = &c->brk[i];
+        if (brk->step == step && brk->field == HB_FIELD_GRAPH_MAX_BS) {
+            break_scalar(max_bs, brk);
+        } else if (brk->step == step && brk->field == HB_FIELD_GRAPH_MAX_TOKENS) {
+            break_scalar(max_tokens, brk);
+        }
+    }
+}
+
+/* Where a break of the configuration goes; null for dt_lo, the one that is no integer, and for other fields. */
+static int32_t *config_place(struct hb_config *g, int32_t field, int32_t row) {
+    int32_t *const variants[] = {&g->conv_act, &g->gate_norm, &g->dt_clamp_prefill, &g->dt_clamp_decode,
+                                 &g->kernel_form, &g->thread_order, &g->block_order, &g->layer_kind[0],
+                                 &g->window_layout, &g->track_by_layer};
+    enum { N_VARIANTS = sizeof variants / sizeof variants[0] };
+    const struct {
+        int32_t field;
+        int32_t *place;
+    } places[] = {{HB_FIELD_CFG_N_LAYERS, &g->n_layers},
+                  {HB_FIELD_CFG_HEADS, &g->n_heads},
+                  {HB_FIELD_CFG_GROUPS, &g->n_groups},
+                  {HB_FIELD_CFG_CONV_WIDTH, &g->conv_width},
+                  {HB_FIELD_CFG_CHUNK_SIZE, &g->chunk_size},
+                  {HB_FIELD_CFG_PAGE_SIZE, &g->page_size},
+                  {HB_FIELD_CFG_KV_HEADS, &g->n_kv_heads},
+                  {HB_FIELD_CFG_VARIANT, variants[row % N_VARIANTS]},
+                  {HB_FIELD_CFG_DTYPE, row % 2 ? &g->state_dtype : &g->act_dtype},
+                  {HB_FIELD_CFG_STATE_SIZE, &g->state_size},
+                  {HB_FIELD_CFG_SPEC_ROWS, &g->spec_rows},
+                  {HB_FIELD_CFG_TRACK_INTERVAL, &g->track_interval},
+                  {HB_FIELD_CFG_RING, &g->ring_length},
+                  {HB_FIELD_CFG_VIRTUAL, &g->n_virtual},
+                  {HB_FIELD_CFG_GRAPH, row % 2 ? &g->graph_draft : &g->graph_rows},
+                  {HB_FIELD_CFG_POOL_PAD, &g->pool_pad},
+                  {HB_FIELD_CFG_SCORING, &g->multi_item_scoring},
+                  {HB_FIELD_CFG_ROUNDING, &g->stochastic_rounding}};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        if (places[i].field == field) {
+            return places[i].place;
+        }
+    }
+    return NULL;
+}
+
 void hb_materialize_config_breaks(const struct hb_case *c, struct hb_config *config) {
     for (int32_t i = 0; i < c->n_breaks; i++) {
         const struct hb_case_break *brk = &c->brk[i];
-        if (brk->step != -1) {
-            continue;
-        }
-        int32_t *const variants[] = {&config->conv_act, &config->gate_norm,
-                                     &config->dt_clamp_prefill, &config->dt_clamp_decode,
-                                     &config->kernel_form};
-        int32_t row = brk->row < 0 ? 0 : brk->row;
-        switch (brk->field) {
-        case HB_FIELD_CFG_N_LAYERS:
-            break_scalar(&config->n_layers, brk);
-            break;
-        case HB_FIELD_CFG_HEADS:
-            break_scalar(&config->n_heads, brk);
-            break;
-        case HB_FIELD_CFG_GROUPS:
-            break_scalar(&config->n_groups, brk);
-            break;
-        case HB_FIELD_CFG_CONV_WIDTH:
-            break_scalar(&config->conv_width, brk);
-            break;
-        case HB_FIELD_CFG_CHUNK_SIZE:
-            break_scalar(&config->chunk_size, brk);
-            break;
-        case HB_FIELD_CFG_PAGE_SIZE:
-            break_scalar(&config->page_size, brk);
-            break;
-        case HB_FIELD_CFG_KV_HEADS:
-            break_scalar(&config->n_kv_heads, brk);
-            break;
-        case HB_FIELD_CFG_VARIANT:
-            break_scalar(variants[row % 5], brk);
-            break;
-        case HB_FIELD_CFG_DTYPE:
-            break_scalar(row % 2 ? &config->state_dtype : &config->act_dtype, brk);
-            break;
-        case HB_FIELD_CFG_STATE_SIZE:
-            break_scalar(&config->state_size, brk);
-            break;
-        case HB_FIELD_CFG_SPEC_ROWS:
-            break_scalar(&config->spec_rows, brk);
-            break;
-        case HB_FIELD_CFG_DT_LO:
+        int32_t *place =
+            brk->step == -1 ? config_place(config, brk->field, brk->row < 0 ? 0 : brk->row) : NULL;
+        if (place) {
+            break_scalar(place, brk);
+        } else if (brk->step == -1 && brk->field == HB_FIELD_CFG_DT_LO) {
             config->dt_lo = (float)brk->value;
-            break;
-        default:
-            break;
         }
     }
 }

@@ -180,7 +180,7 @@ void hb_run_commit(struct hb_run *r, const struct hb_case_step *step) {
     if (r->twist.insert_fail) {
         fail_before(r);
     }
-    if (hb_materialize_commit(step, tracks, hb_run_tracks(r, tracks), &owned) ||
+    if (hb_materialize_commit(step, tracks, hb_run_tracks(r, tracks), NULL, &owned) ||
         hb_materialize_commit_breaks(r->c, r->step, &owned)) {
         r->no_memory = 1;
     } else if (!hb_run_done(r)) {

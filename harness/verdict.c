@@ -58,9 +58,7 @@ void hb_verdict_set(struct hb_verdict *v, int32_t kind, const char *check, const
 
 void hb_verdict_line(const struct hb_verdict *v, const struct hb_case *c, const char *file,
                      const char *backend, char *out, size_t cap) {
-    static const char *const targets[HB_N_TARGETS] = {"forward", "dispatch", "verify"};
-    int32_t target = c->config.target;
-    const char *target_name = target >= 0 && target < HB_N_TARGETS ? targets[target] : "unknown";
+    const char *target_name = hb_target_name(c->config.target);
     if (v->kind == HB_VERDICT_PASS) {
         (void)snprintf(out, cap, "pass %s", target_name);
         return;

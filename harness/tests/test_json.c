@@ -272,7 +272,7 @@ static void text_is_readable(void **state) {
     char *text = hb_case_to_json(&c, NULL);
     assert_non_null(text);
     assert_non_null(
-        strstr(text, "{\n  \"schema\": 2,\n  \"target\": \"forward\",\n  \"config\": {\n"));
+        strstr(text, "{\n  \"schema\": 3,\n  \"target\": \"forward\",\n  \"config\": {\n"));
     assert_non_null(
         strstr(text, "    {\"kind\": \"take\", \"request\": 1, \"slot_kind\": \"live\"},\n"));
     assert_non_null(strstr(text, "    {\"kind\": \"forward\", \"mode\": \"DECODE\", \"rows\": [\n"

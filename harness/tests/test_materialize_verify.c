@@ -176,7 +176,7 @@ static void derive_commit(struct hb_case *c, struct hb_owned_commit *out) {
     hand_track(&s->row[1], 1, 0);
     s->row[1].track_accept = 3;
     hb_case_normalize(c);
-    assert_int_equal(hb_materialize_commit(s, tracks, 2, out), 0);
+    assert_int_equal(hb_materialize_commit(s, tracks, 2, NULL, out), 0);
 }
 
 static void a_commit_has_steps_and_checkpoints(void **state) {
@@ -190,7 +190,7 @@ static void a_commit_has_steps_and_checkpoints(void **state) {
     ASSERT_ARRAY(m.c.track_steps, -1, 3, -1);
     hb_commit_destroy(&m);
     c.step[0].row[1].track = 0;
-    assert_int_equal(hb_materialize_commit(&c.step[0], tracks, 2, &m), 0);
+    assert_int_equal(hb_materialize_commit(&c.step[0], tracks, 2, NULL, &m), 0);
     assert_true(!m.c.track_indices.data && !m.c.track_steps.data && m.c.step.len == 3);
     hb_commit_destroy(&m);
 }
