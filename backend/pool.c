@@ -8,43 +8,107 @@
 #include "backend/adapter.h"
 #include "backend/memory.h"
 
-int32_t hb_pool_init(struct hb_pool *pool, const struct hb_kernels *kernels,
-                     const struct hb_config *config, const struct hb_dims *dims,
-                     struct hb_error *err) {
-    const int64_t slots = (int64_t)config->n_slots + 1;
+/* Host tables, in one allocation. */
+static int32_t create_tables(struct hb_pool *pool, const struct hb_config *config,
+                             struct hb_error *err) {
+    const int64_t ns = config->n_slots;
+    const int64_t nv = config->n_virtual;
+    const int64_t n_cursors = config->ring_length > 0 ? ns + 1 : 0;
+    /* kinds NS+1, free list NS, scratch 2 NS; per id a generation and a scratch word; ids NV+1,
+     * their free list NV */
+    const int64_t words = 4 * ns + 2 + config->req_pool_size + 2 * ((int64_t)pool->n_ids + 1) +
+                          (nv > 0 ? 2 * nv + 2 : 0) + n_cursors;
     void *tables;
-    *pool = (struct hb_pool){.kernels = kernels,
-                             .n_slots = config->n_slots,
-                             .req_pool_size = config->req_pool_size,
-                             .defect = config->defect,
-                             .conv_slot_bytes = (uint64_t)dims->conv_slot_bytes,
-                             .temporal_slot_bytes = (uint64_t)dims->temporal_slot_bytes};
-    int32_t status =
-        hb_host_alloc(4 * slots + config->req_pool_size, sizeof(int32_t), &tables, err);
+    const int32_t status = hb_host_alloc(words, sizeof(int32_t), &tables, err);
     if (status != HB_OK) {
         return status;
     }
     pool->slot_kind = tables;
-    pool->free_list = pool->slot_kind + slots;
-    pool->n_free = pool->free_list + config->n_slots;
+    pool->free_list = pool->slot_kind + ns + 1;
+    pool->n_free = pool->free_list + ns;
     pool->req_to_slot = pool->n_free + 1;
     pool->ids = pool->req_to_slot + config->req_pool_size;
+    pool->generation = pool->ids + 2 * ns;
+    pool->seen = pool->generation + pool->n_ids + 1;
+    int32_t *next = pool->seen + pool->n_ids + 1;
+    if (nv > 0) {
+        pool->v2p = next;
+        pool->free_ids = pool->v2p + nv + 1;
+        pool->n_free_ids = pool->free_ids + nv;
+        next = pool->n_free_ids + 1;
+    }
+    if (n_cursors > 0) {
+        pool->write_pos = next;
+    }
+    return HB_OK;
+}
+
+/* state-pool.md section 2: the free lists are 1.. in order, everything else is zero. */
+static void clear_tables(struct hb_pool *pool) {
     pool->slot_kind[0] = HB_SLOT_RESERVED;
-    for (int32_t i = 0; i < config->n_slots; i++) {
+    for (int32_t i = 0; i < pool->n_slots; i++) {
         pool->free_list[i] = i + 1;
     }
-    *pool->n_free = config->n_slots;
-    status = hb_device_alloc(kernels, (slots - 1) * 2 * (int64_t)sizeof(int32_t), 0,
+    *pool->n_free = pool->n_slots;
+    for (int32_t i = 0; pool->v2p != NULL && i < pool->n_ids; i++) {
+        pool->free_ids[i] = i + 1;
+        pool->v2p[i + 1] = -1;
+    }
+    if (pool->v2p != NULL) {
+        *pool->n_free_ids = pool->n_ids;
+    }
+}
+
+/* Pools of Mamba2 layer i; the last slot's pad is part of them. */
+static int32_t create_layer(struct hb_pool *pool, int32_t i, struct hb_error *err) {
+    const struct hb_kernels *k = pool->kernels;
+    const int64_t slots = (int64_t)pool->n_slots + 1;
+    const uint64_t strides[2] = {pool->conv_slot_bytes + pool->conv_pad_bytes,
+                                 pool->temporal_slot_bytes + pool->temporal_pad_bytes};
+    void **places[2] = {&pool->conv[i], &pool->temporal[i]};
+    float **rings[3] = {&pool->ring_x[i], &pool->ring_b[i], &pool->ring_g[i]};
+    int32_t status = HB_OK;
+    for (int32_t j = 0; j < 2 && status == HB_OK; j++) {
+        const int64_t bytes = hb_mul_saturate(slots, (int64_t)strides[j], 1);
+        status = hb_device_alloc(k, bytes, 1, places[j], err);
+    }
+    for (int32_t j = 0; j < 3 && status == HB_OK && pool->ring_length > 0; j++) {
+        const int64_t bytes = hb_mul_saturate(slots, (int64_t)pool->ring_bytes[j], 1);
+        void *ptr = NULL;
+        status = hb_device_alloc(k, bytes, 1, &ptr, err);
+        *rings[j] = ptr;
+    }
+    return status;
+}
+
+int32_t hb_pool_init(struct hb_pool *pool, const struct hb_kernels *kernels,
+                     const struct hb_config *config, const struct hb_dims *dims,
+                     struct hb_error *err) {
+    const uint64_t record = (uint64_t)config->ring_length * sizeof(float);
+    *pool = (struct hb_pool){
+        .kernels = kernels,
+        .n_slots = config->n_slots,
+        .req_pool_size = config->req_pool_size,
+        .n_ids = config->n_virtual > 0 ? config->n_virtual : config->n_slots,
+        .ring_length = config->ring_length,
+        .defect = config->defect,
+        .conv_slot_bytes = (uint64_t)dims->conv_slot_bytes,
+        .temporal_slot_bytes = (uint64_t)dims->temporal_slot_bytes,
+        .conv_pad_bytes = (uint64_t)config->pool_pad * (uint64_t)dims->act_bytes,
+        .temporal_pad_bytes = (uint64_t)config->pool_pad * (uint64_t)dims->state_bytes,
+        .ring_bytes = {(uint64_t)dims->d_inner * record,
+                       (uint64_t)config->n_groups * (uint64_t)config->state_size * record,
+                       (uint64_t)config->n_heads * record}};
+    int32_t status = create_tables(pool, config, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    clear_tables(pool);
+    status = hb_device_alloc(kernels, (int64_t)config->n_slots * 2 * (int64_t)sizeof(int32_t), 0,
                              &pool->device_ids, err);
     for (int32_t l = 0; l < config->n_layers && status == HB_OK; l++) {
-        if (config->layer_kind[l] != HB_LAYER_MAMBA2) {
-            continue;
-        }
-        const int32_t i = pool->n_layers++;
-        status = hb_device_alloc(kernels, slots * dims->conv_slot_bytes, 1, &pool->conv[i], err);
-        if (status == HB_OK) {
-            status = hb_device_alloc(kernels, slots * dims->temporal_slot_bytes, 1,
-                                     &pool->temporal[i], err);
+        if (config->layer_kind[l] == HB_LAYER_MAMBA2) {
+            status = create_layer(pool, pool->n_layers++, err);
         }
     }
     return status;
@@ -52,6 +116,9 @@ int32_t hb_pool_init(struct hb_pool *pool, const struct hb_kernels *kernels,
 
 void hb_pool_destroy(struct hb_pool *pool) {
     for (int32_t i = pool->n_layers - 1; i >= 0; i--) {
+        hb_device_free(pool->kernels, pool->ring_g[i]);
+        hb_device_free(pool->kernels, pool->ring_b[i]);
+        hb_device_free(pool->kernels, pool->ring_x[i]);
         hb_device_free(pool->kernels, pool->temporal[i]);
         hb_device_free(pool->kernels, pool->conv[i]);
     }
@@ -60,54 +127,129 @@ void hb_pool_destroy(struct hb_pool *pool) {
     *pool = (struct hb_pool){0};
 }
 
+int32_t hb_pool_slot(const struct hb_pool *pool, int32_t id) {
+    if (id < 0 || id > pool->n_ids) {
+        return -1;
+    }
+    const int32_t slot = pool->v2p != NULL && id > 0 ? pool->v2p[id] : id;
+    return id > 0 && (slot < 1 || slot > pool->n_slots) ? -1 : slot;
+}
+
+int32_t hb_pool_is_free(const struct hb_pool *pool, int32_t id) {
+    return pool->v2p != NULL ? hb_pool_slot(pool, id) < 0 : pool->slot_kind[id] == HB_SLOT_FREE;
+}
+
+void hb_pool_advance(struct hb_pool *pool, int32_t n_rows, const int32_t *slots,
+                     const int32_t *force) {
+    for (int32_t r = 0; r < n_rows && pool->write_pos != NULL; r++) {
+        if (slots[r] < 1) {
+            continue;
+        }
+        int32_t *w = &pool->write_pos[slots[r]];
+        *w = force[r] != 0 || *w >= pool->ring_length - 1 ? 0 : *w + 1;
+    }
+}
+
+/* Copies src -> dst (src null: zero dst) of one array of entries. */
+static int32_t copy_entries(const struct hb_pool *pool, void *entries, uint64_t slot_bytes,
+                            uint64_t pad_bytes, int32_t n, const int32_t *src, const int32_t *dst,
+                            struct hb_error *err) {
+    const struct hb_k_slots args = {.n_pairs = n,
+                                    .defect = pool->defect,
+                                    .slot_bytes = slot_bytes,
+                                    .pad_bytes = pad_bytes,
+                                    .src = src,
+                                    .dst = dst,
+                                    .pool = entries};
+    return hb_device_check(pool->kernels, pool->kernels->slots(&args), err);
+}
+
 int32_t hb_pool_copy_layer(const struct hb_pool *pool, int32_t i, int32_t n, const int32_t *src,
                            const int32_t *dst, struct hb_error *err) {
-    struct hb_k_slots args = {.n_pairs = n,
-                              .defect = pool->defect,
-                              .slot_bytes = pool->conv_slot_bytes,
-                              .src = src,
-                              .dst = dst,
-                              .pool = pool->conv[i]};
-    int32_t status = hb_device_check(pool->kernels, pool->kernels->slots(&args), err);
-    if (status == HB_OK) {
-        args.slot_bytes = pool->temporal_slot_bytes;
-        args.pool = pool->temporal[i];
-        status = hb_device_check(pool->kernels, pool->kernels->slots(&args), err);
+    const int32_t status = copy_entries(pool, pool->conv[i], pool->conv_slot_bytes,
+                                        pool->conv_pad_bytes, n, src, dst, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    return copy_entries(pool, pool->temporal[i], pool->temporal_slot_bytes,
+                        pool->temporal_pad_bytes, n, src, dst, err);
+}
+
+static int32_t copy_ring(const struct hb_pool *pool, int32_t i, int32_t n, const int32_t *src,
+                         const int32_t *dst, struct hb_error *err) {
+    float *const rings[3] = {pool->ring_x[i], pool->ring_b[i], pool->ring_g[i]};
+    int32_t status = HB_OK;
+    for (int32_t j = 0; j < 3 && status == HB_OK && pool->ring_length > 0; j++) {
+        status = copy_entries(pool, rings[j], pool->ring_bytes[j], 0, n, src, dst, err);
     }
     return status;
 }
 
-/* pool->ids[0..n) := destinations, [n..2n) := sources; has_src 0: zero-fill. */
-static int32_t run_pairs(const struct hb_pool *pool, int32_t n, int32_t has_src,
+enum pairs_kind { PAIRS_ZERO, PAIRS_COPY, PAIRS_MOVE };
+
+/* pool->ids[0..n) := destinations, [n..2n) := sources unless zeroed; a move takes the ring along.
+ */
+static int32_t run_pairs(const struct hb_pool *pool, int32_t n, enum pairs_kind kind,
                          struct hb_error *err) {
     const struct hb_kernels *k = pool->kernels;
     int32_t *device = pool->device_ids;
-    const uint64_t bytes = (uint64_t)n * (has_src ? 2 : 1) * sizeof(int32_t);
+    const int32_t *src = kind == PAIRS_ZERO ? NULL : device + n;
+    const uint64_t bytes = (uint64_t)n * (src != NULL ? 2 : 1) * sizeof(int32_t);
     if (n == 0 || pool->n_layers == 0) {
         return HB_OK;
     }
     int32_t status = hb_device_check(k, k->to_device(device, pool->ids, bytes), err);
     for (int32_t i = 0; i < pool->n_layers && status == HB_OK; i++) {
-        status = hb_pool_copy_layer(pool, i, n, has_src ? device + n : NULL, device, err);
+        status = hb_pool_copy_layer(pool, i, n, src, device, err);
+        if (status == HB_OK && kind == PAIRS_MOVE) {
+            status = copy_ring(pool, i, n, src, device, err);
+        }
     }
     return status;
 }
 
-/* The table is open to raw writes through its region: an id that is not a slot must not become an
- * index. */
-static int32_t check_free_list(const struct hb_pool *pool, int32_t n, struct hb_error *err) {
+static int32_t count_in(int32_t n, int32_t limit) {
+    return n < 0 ? 0 : n > limit ? limit : n;
+}
+
+static int32_t count_free(const struct hb_pool *pool) {
+    return count_in(*pool->n_free, pool->n_slots);
+}
+
+static int32_t count_free_ids(const struct hb_pool *pool) {
+    return count_in(*pool->n_free_ids, pool->n_ids);
+}
+
+/* The tables are open to raw writes through their regions: an id that is not one must not become
+ * an index. */
+static int32_t check_list(const char *name, const int32_t *list, int32_t n, int32_t limit,
+                          struct hb_error *err) {
     for (int32_t i = 0; i < n; i++) {
-        if (pool->free_list[i] < 1 || pool->free_list[i] > pool->n_slots) {
-            return hb_fail_text(err, HB_ERR_STATE, "free_list[%d] is %d: not a slot", i,
-                                pool->free_list[i]);
+        if (list[i] < 1 || list[i] > limit) {
+            return hb_fail_text(err, HB_ERR_STATE, "%s[%d] is %d: outside 1..%d", name, i, list[i],
+                                limit);
         }
     }
     return HB_OK;
 }
 
-static int32_t count_free(const struct hb_pool *pool) {
-    const int32_t n = *pool->n_free;
-    return n < 0 ? 0 : n > pool->n_slots ? pool->n_slots : n;
+static int32_t check_lists(const struct hb_pool *pool, int32_t n, struct hb_error *err) {
+    const int32_t status = check_list("free_list", pool->free_list, n, pool->n_slots, err);
+    if (status != HB_OK || pool->v2p == NULL) {
+        return status;
+    }
+    if (n > count_free_ids(pool)) {
+        return hb_fail_text(err, HB_ERR_STATE, "%d slots are wanted, but %d ids are free", n,
+                            count_free_ids(pool));
+    }
+    return check_list("free_ids", pool->free_ids, n, pool->n_ids, err);
+}
+
+/* Takes the first n entries off a list; what is left behind the free ones reads 0. */
+static void pop_list(int32_t *list, int32_t *count, int32_t n_free, int32_t n) {
+    memmove(list, list + n, (size_t)(n_free - n) * sizeof(int32_t));
+    memset(list + (n_free - n), 0, (size_t)n * sizeof(int32_t));
+    *count = n_free - n;
 }
 
 int32_t hb_pool_take(struct hb_pool *pool, int32_t n, int32_t kind, int32_t *ids,
@@ -125,22 +267,31 @@ int32_t hb_pool_take(struct hb_pool *pool, int32_t n, int32_t kind, int32_t *ids
     if (n > 0 && ids == NULL) {
         return hb_fail_text(err, HB_ERR_NULL, "no place for the ids of %d slots", n);
     }
-    int32_t status = check_free_list(pool, n, err);
+    int32_t status = check_lists(pool, n, err);
     if (status != HB_OK || n == 0) {
         return status;
     }
     memcpy(pool->ids, pool->free_list, (size_t)n * sizeof(int32_t));
-    status = run_pairs(pool, n, 0, err);
+    status = run_pairs(pool, n, PAIRS_ZERO, err);
     if (status != HB_OK) {
         return status;
     }
     for (int32_t i = 0; i < n; i++) {
-        ids[i] = pool->ids[i];
-        pool->slot_kind[ids[i]] = kind;
+        const int32_t slot = pool->ids[i];
+        ids[i] = pool->v2p != NULL ? pool->free_ids[i] : slot;
+        pool->slot_kind[slot] = kind;
+        pool->generation[ids[i]] = (int32_t)((uint32_t)pool->generation[ids[i]] + 1U);
+        if (pool->v2p != NULL) {
+            pool->v2p[ids[i]] = slot;
+        }
+        if (pool->write_pos != NULL) {
+            pool->write_pos[slot] = 0;
+        }
     }
-    memmove(pool->free_list, pool->free_list + n, (size_t)(n_free - n) * sizeof(int32_t));
-    memset(pool->free_list + (n_free - n), 0, (size_t)n * sizeof(int32_t));
-    *pool->n_free = n_free - n;
+    pop_list(pool->free_list, pool->n_free, n_free, n);
+    if (pool->v2p != NULL) {
+        pop_list(pool->free_ids, pool->n_free_ids, count_free_ids(pool), n);
+    }
     return HB_OK;
 }
 
@@ -148,28 +299,39 @@ int32_t hb_pool_take(struct hb_pool *pool, int32_t n, int32_t kind, int32_t *ids
 static int32_t check_ids(const struct hb_pool *pool, int32_t n, const int32_t *ids,
                          struct hb_error *err) {
     for (int32_t i = 0; i < n; i++) {
-        if (ids[i] < 1 || ids[i] > pool->n_slots) {
-            return hb_fail(err, HB_RULE_OP_SLOT_RANGE, i, ids[i], pool->n_slots);
+        if (ids[i] < 1 || ids[i] > pool->n_ids) {
+            return hb_fail(err, HB_RULE_OP_SLOT_RANGE, i, ids[i], pool->n_ids);
         }
     }
     for (int32_t i = 0; i < n; i++) {
-        if (pool->slot_kind[ids[i]] == HB_SLOT_FREE) {
+        if (hb_pool_is_free(pool, ids[i])) {
             return hb_fail(err, HB_RULE_OP_SLOT_FREED, i, ids[i], 0);
         }
     }
     return HB_OK;
 }
 
-/* Rule 155. By rule 153 an array longer than NS names some slot twice within its first NS + 1
+/* Rule 155. By rule 153 an array longer than NI names some id twice within its first NI + 1
  * entries. */
 static int32_t check_named_twice(const struct hb_pool *pool, int32_t n, const int32_t *ids,
                                  struct hb_error *err) {
-    int32_t *seen = pool->ids;
-    memset(seen, 0, (size_t)pool->n_slots * sizeof(int32_t));
+    int32_t *seen = pool->seen;
+    memset(seen, 0, ((size_t)pool->n_ids + 1) * sizeof(int32_t));
     for (int32_t i = 0; i < n; i++) {
-        if (seen[ids[i] - 1]++ != 0) {
+        if (seen[ids[i]]++ != 0) {
             return hb_fail(err, HB_RULE_OP_SLOT_DUPLICATE, i, ids[i], 0);
         }
+    }
+    return HB_OK;
+}
+
+/* Room for n more free slots and ids; only raw writes can take it away. */
+static int32_t check_room(const struct hb_pool *pool, int32_t n, struct hb_error *err) {
+    if (n > pool->n_slots - count_free(pool)) {
+        return hb_fail_text(err, HB_ERR_STATE, "the free list has no room for %d slots", n);
+    }
+    if (pool->v2p != NULL && n > pool->n_ids - count_free_ids(pool)) {
+        return hb_fail_text(err, HB_ERR_STATE, "the list of free ids has no room for %d", n);
     }
     return HB_OK;
 }
@@ -185,33 +347,97 @@ int32_t hb_pool_free(struct hb_pool *pool, int32_t n, const int32_t *ids, struct
     if (status == HB_OK) {
         status = check_named_twice(pool, n, ids, err);
     }
-    const int32_t n_free = count_free(pool);
-    if (status == HB_OK && n > pool->n_slots - n_free) {
-        status = hb_fail_text(err, HB_ERR_STATE, "the free list has no room for %d slots", n);
+    if (status == HB_OK) {
+        status = check_room(pool, n, err);
     }
     if (status != HB_OK) {
         return status;
     }
+    const int32_t n_free = count_free(pool);
     for (int32_t i = 0; i < n; i++) {
-        pool->slot_kind[ids[i]] = HB_SLOT_FREE;
-        pool->free_list[n_free + i] = ids[i];
+        const int32_t slot = hb_pool_slot(pool, ids[i]);
+        pool->slot_kind[slot] = HB_SLOT_FREE;
+        pool->free_list[n_free + i] = slot;
     }
     *pool->n_free = n_free + n;
+    if (pool->v2p != NULL) {
+        const int32_t n_ids = count_free_ids(pool);
+        for (int32_t i = 0; i < n; i++) {
+            pool->v2p[ids[i]] = -1;
+            pool->free_ids[n_ids + i] = ids[i];
+        }
+        *pool->n_free_ids = n_ids + n;
+    }
     return HB_OK;
 }
 
 int32_t hb_pool_copy(struct hb_pool *pool, int32_t src, int32_t dst, struct hb_error *err) {
     const int32_t pair[2] = {src, dst};
-    const int32_t status = check_ids(pool, 2, pair, err);
+    int32_t status = check_ids(pool, 2, pair, err);
     if (status != HB_OK) {
         return status;
     }
     if (src == dst) {
         return hb_fail(err, HB_RULE_COPY_ALIAS, -1, src, 0);
     }
-    pool->ids[0] = dst;
-    pool->ids[1] = src;
-    return run_pairs(pool, 1, 1, err);
+    pool->ids[0] = hb_pool_slot(pool, dst);
+    pool->ids[1] = hb_pool_slot(pool, src);
+    if (pool->write_pos != NULL && pool->write_pos[pool->ids[1]] != 0) {
+        return hb_fail(err, HB_RULE_COPY_RING, -1, pool->write_pos[pool->ids[1]], 0);
+    }
+    status = run_pairs(pool, 1, PAIRS_COPY, err);
+    if (status == HB_OK && pool->write_pos != NULL) {
+        pool->write_pos[pool->ids[0]] = 0;
+    }
+    return status;
+}
+
+int32_t hb_pool_publish(struct hb_pool *pool, int32_t id, struct hb_error *err) {
+    const int32_t status = check_ids(pool, 1, &id, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    int32_t *kind = &pool->slot_kind[hb_pool_slot(pool, id)];
+    if (*kind != HB_SLOT_TRACK) {
+        return hb_fail(err, HB_RULE_PUBLISH_KIND, -1, id, 0);
+    }
+    *kind = HB_SLOT_TREE;
+    return HB_OK;
+}
+
+int32_t hb_pool_move(struct hb_pool *pool, int32_t id, struct hb_error *err) {
+    if (pool->v2p == NULL) {
+        return hb_fail(err, HB_RULE_MOVE_STATIC, -1, id, 0);
+    }
+    int32_t status = check_ids(pool, 1, &id, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    const int32_t n_free = count_free(pool);
+    if (n_free == 0) {
+        return hb_fail(err, HB_RULE_MOVE_EXHAUSTED, -1, id, 0);
+    }
+    status = check_list("free_list", pool->free_list, 1, pool->n_slots, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    const int32_t from = pool->v2p[id];
+    const int32_t to = pool->free_list[0];
+    pool->ids[0] = to;
+    pool->ids[1] = from;
+    status = run_pairs(pool, 1, PAIRS_MOVE, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    if (pool->write_pos != NULL) {
+        pool->write_pos[to] = pool->write_pos[from];
+    }
+    pool->slot_kind[to] = pool->slot_kind[from];
+    pool->slot_kind[from] = HB_SLOT_FREE;
+    pool->v2p[id] = to;
+    memmove(pool->free_list, pool->free_list + 1, (size_t)(n_free - 1) * sizeof(int32_t));
+    pool->free_list[n_free - 1] = from;
+    return HB_OK;
 }
 
 int32_t hb_pool_table_set(struct hb_pool *pool, int32_t req, int32_t slot, struct hb_error *err) {

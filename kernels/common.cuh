@@ -185,7 +185,9 @@ HB_INLINE int64_t hb_y_index(const struct hb_k_ssm &args, int64_t token, int32_t
 /* Index of the state [slot][head][p][0]. */
 HB_INLINE int64_t hb_state_index(const struct hb_k_ssm &args, int32_t slot, int32_t head,
                                  int32_t p) {
-    return (((int64_t)slot * args.n_heads + head) * args.head_dim + p) * args.state_size;
+    const int64_t slot_size = (int64_t)args.n_heads * args.head_dim * args.state_size;
+    return slot * (slot_size + args.pool_pad) +
+           ((int64_t)head * args.head_dim + p) * args.state_size;
 }
 
 /* D x, or nothing where D is absent: x may be infinite. */

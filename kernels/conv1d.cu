@@ -12,7 +12,8 @@ enum { MAX_WIDTH = HB_MAX_CONV_WIDTH };
 enum { TILE_TOKENS = 8, TILE_CHANNELS = 32, TILE_THREADS = HB_SIZE(64, 8), TILE_BLOCKS = 2 };
 
 HB_INLINE int64_t window_index(const struct hb_k_conv &args, int32_t slot, int32_t channel) {
-    return ((int64_t)slot * args.dim + channel) * (args.width - 1);
+    const int64_t slot_size = (int64_t)args.dim * (args.width - 1);
+    return slot * (slot_size + args.pool_pad) + (int64_t)channel * (args.width - 1);
 }
 
 /* xe[k] of one channel. Without an initial state the history is zero, whatever the slot holds. */
@@ -206,7 +207,9 @@ HB_KERNEL(conv_track_kernel, struct hb_k_conv_track, args) {
         return;
     }
     const int32_t window = args.width - 1;
-    const int64_t base = ((int64_t)args.dst[row] * args.dim + channel) * window;
+    const int64_t slot_size = (int64_t)args.dim * window;
+    const int64_t base =
+        args.dst[row] * (slot_size + args.pool_pad) + (int64_t)channel * window;
     const int64_t token = (int64_t)args.rows.qsl[row] + args.after[row] - window;
     for (int32_t j = 0; j < window; j++) {
         hb_copy(args.pool, base + j, args.x, (token + j) * args.dim + channel, args.act_dtype);
@@ -219,12 +222,25 @@ HB_INLINE int32_t node_before(const struct hb_k_conv_verify &args, int32_t row, 
     if (node <= 0 || !args.parent) {
         return node - 1;
     }
-    return args.parent[(int64_t)row * args.max_draft + node];
+    return args.parent[(int64_t)row * args.parent_stride + node];
 }
 
-/* x, y [T, dim] act, windows [SR, max_draft, dim, W] act; the pool is only read. One thread owns
- * one channel of one row: writes its y column and its windows. The taps of a node, and the window
- * after it, are its inputs along the path (ops-mamba2.md 1.4). */
+/* Index of the oldest input of the window after node t. In a strip, node t's window shares W-1
+ * columns with that of t+1 (state-pool.md 4): each column is written by the first window that has
+ * it, and again, with the same bits, by the later ones. */
+HB_INLINE int64_t entry_index(const struct hb_k_conv_verify &args, int32_t row, int32_t t,
+                              int32_t channel) {
+    const int32_t window = args.conv.width - 1;
+    if (args.window_layout == HB_WINDOWS_STRIP) {
+        const int64_t n_columns = args.max_draft + window - 1;
+        return ((int64_t)row * args.conv.dim + channel) * n_columns + t;
+    }
+    return (((int64_t)row * args.max_draft + t) * args.conv.dim + channel) * window;
+}
+
+/* x, y [T, dim] act, windows [SR, max_draft, dim, W] act or strips; the pool is only read. One
+ * thread owns one channel of one row: writes its y column and its windows. The taps of a node, and
+ * the window after it, are its inputs along the path (ops-mamba2.md 1.4). */
 HB_KERNEL(conv_verify_kernel, struct hb_k_conv_verify, args) {
     const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
     const int32_t row = (int32_t)(item / args.conv.dim);
@@ -240,14 +256,14 @@ HB_KERNEL(conv_verify_kernel, struct hb_k_conv_verify, args) {
     struct channel state;
     open_channel(args.conv, row, channel, &state);
     for (int32_t t = 0; t < len; t++) {
-        const int64_t entry = ((int64_t)row * args.max_draft + t) * args.conv.dim + channel;
+        const int64_t entry = entry_index(args, row, t, channel);
         int32_t node = t;
         for (int32_t j = MAX_WIDTH - 1; j >= state.first; j--) {
             const void *from = node >= 0 ? args.conv.x : args.conv.pool;
             const int64_t at = node >= 0 ? first + (int64_t)node * args.conv.dim : history + node;
             state.input[j] = hb_load(from, at, dtype);
             if (j > state.first) {
-                hb_copy(args.windows, entry * window + j - state.first - 1, from, at, dtype);
+                hb_copy(args.windows, entry + j - state.first - 1, from, at, dtype);
             }
             node = node_before(args, row, node);
         }

@@ -35,6 +35,7 @@ struct hb_k_conv {
     const float *bias;   /* [dim] or null */
     void *y;             /* act [T, dim] */
     void *pool;          /* act [NS1, dim, W], in place: the last W inputs, oldest first */
+    int32_t pool_pad;    /* elements between the entries of two slots of the pool; neither read nor written */
 };
 
 /* Copies the conv window at a token count into a second slot: for each row with after[r] > 0, pool[dst[r]] := the last W
@@ -46,6 +47,7 @@ struct hb_k_conv_track {
     const int32_t *dst;   /* device [n_rows] */
     const void *x;        /* act [T, dim] */
     void *pool;           /* act [NS1, dim, W] */
+    int32_t pool_pad;     /* as in hb_k_conv */
 };
 
 struct hb_k_ssm {
@@ -66,21 +68,40 @@ struct hb_k_ssm {
      * slot dst[r]; null: nothing is tracked */
     const int32_t *after;
     const int32_t *dst;
+    int32_t pool_pad; /* elements between the entries of two slots of the pool */
+};
+
+/* One token per row with the replay ring (speculative.md section 7): row r appends its record (dt x, B, A dt) at position
+ * w = write_pos[r] of its slot's ring, and y comes from the pool's state and the records 0 .. w, in the order of the decode
+ * update. With w = ring_length - 1 or fold[r] the state after them goes to the pool; else the pool is only read. Records
+ * beyond w are neither read nor written. */
+struct hb_k_ssm_ring {
+    struct hb_k_ssm ssm; /* has_init, after and dst are not read */
+    int32_t ring_length; /* L */
+    const int32_t *write_pos; /* device [n_rows] in 0 .. L-1 */
+    const int32_t *fold;      /* device [n_rows] */
+    float *ring_x;            /* [NS1, H, L, P] dt x */
+    float *ring_b;            /* [NS1, G, L, N] B */
+    float *ring_g;            /* [NS1, H, L] A dt */
 };
 
 /* Draft verification (speculative.md section 1). Row r's nodes are its tokens, node t at qsl[r] + t, at most max_draft of
- * them; parent[r * max_draft + t] is the parent node of node t (entry 0 unused); null: chain. The pools are read only:
+ * them; parent[r * parent_stride + t] is the parent node of node t (entry 0 unused); null: chain. The pools are read only:
  * the state after each node goes to the intermediate caches, indexed by row. Rows always start from their slot's state
  * (has_init is not read). */
 struct hb_k_conv_verify {
     struct hb_k_conv conv; /* pool: read only */
     int32_t max_draft;
-    const int32_t *parent; /* device [n_rows, max_draft] or null */
+    int32_t parent_stride; /* of the parent table, at least the nodes of a row */
+    const int32_t *parent; /* device [n_rows, parent_stride] or null */
     void *windows;         /* act [SR, max_draft, dim, W]: window after node t along its path */
+    /* HB_WINDOWS_STRIP (chains only): windows is act [SR, dim, max_draft+K-2], the window after node t its columns t..t+W-1 */
+    int32_t window_layout; /* enum hb_window_layout */
 };
 struct hb_k_ssm_verify {
     struct hb_k_ssm ssm; /* pool: read only; after and dst unused */
     int32_t max_draft;
+    int32_t parent_stride;
     const int32_t *parent; /* as above. Chain: S stays fp32 over the nodes; tree: the parent's stored entry is read back */
     void *states;          /* st [SR, max_draft, H, P, N]: S after node t along its path */
 };
@@ -93,21 +114,38 @@ struct hb_k_norm {
     const void *z;       /* act [T, d_inner] */
     const float *weight; /* [d_inner] or null where the variant has no norm */
     void *out;           /* act [T, d_inner] */
+    /* captured forwards: token t is of row t / row_tokens, and rows whose slot is negative are skipped. Null: no row is */
+    const int32_t *slots; /* device [n_tokens / row_tokens] */
+    int32_t row_tokens;
 };
 
-/* Copies whole slots src[i] -> dst[i] of one pool; slot_bytes per slot. Pairs with src or dst < 0 are skipped. */
+/* Copies whole slots src[i] -> dst[i] of one pool; slot_bytes per slot. Pairs with src or dst < 0 or mask 0 are skipped. */
 struct hb_k_slots {
     int32_t n_pairs, defect;
     uint64_t slot_bytes;
+    uint64_t pad_bytes; /* between the entries of two slots of pool; src_pool has none */
     const int32_t *src; /* device [n_pairs]; null: zero-fill dst */
     const int32_t *dst; /* device [n_pairs] */
     void *pool;
     const void *src_pool; /* where src counts entries of slot_bytes; null: pool itself */
+    const int32_t *mask;  /* device [n_pairs] or null: every pair */
+};
+
+/* pool[dst[i]] := window src[i] % max_draft of strip row src[i] / max_draft (state-pool.md section 4). Pairs with src or
+ * dst < 0 are skipped. */
+struct hb_k_windows {
+    int32_t n_pairs, dim, width, act_dtype, defect;
+    int32_t max_draft;
+    const int32_t *src;  /* device [n_pairs] */
+    const int32_t *dst;  /* device [n_pairs] */
+    const void *windows; /* act [SR, dim, max_draft+K-2] */
+    void *pool;          /* act [NS1, dim, W] */
+    int32_t pool_pad;    /* as in hb_k_conv */
 };
 
 struct hb_k_kv_write {
     int32_t n_tokens, row_elems, act_dtype, defect; /* row_elems = HKV * D */
-    const int32_t *loc;                             /* device [n_tokens] token slots */
+    const int32_t *loc;                             /* device [n_tokens] token slots, negative: skipped */
     const void *k, *v;                              /* act [n_tokens, HKV, D] */
     void *k_buf, *v_buf;                            /* act [n_kv, HKV, D] */
 };
@@ -127,8 +165,8 @@ struct hb_k_attention {
     void *out;                       /* act [T, HQ, D] */
     /* verify of trees: the last tokens of each row are draft nodes (as many as the row has tokens); node t attends the
      * positions before them, its ancestors and itself. Null: causal */
-    const int32_t *parent; /* device [n_rows, max_draft] */
-    int32_t max_draft;
+    const int32_t *parent; /* device [n_rows, parent_stride] */
+    int32_t parent_stride;
 };
 
 struct hb_kernels {
@@ -149,16 +187,26 @@ struct hb_kernels {
     /* order of threads in a block and of blocks in a grid for the following launches (emulator; no-op on a GPU) */
     void (*set_order)(int32_t thread_order, int32_t block_order, uint32_t seed);
     uint64_t (*launches)(void); /* since the process started */
+    /* Graphs. Between begin and end launches and fills are recorded, with a copy of their argument structs, and not run;
+     * copies to and from the host, mem_alloc, sync and a second begin are refused with HB_ERR_DEVICE. A failure of a
+     * launch in between makes end fail, which then leaves no graph. launch runs what was recorded, on what memory then
+     * holds; its kernels count as launches, recorded ones do not. */
+    int32_t (*graph_begin)(void);
+    int32_t (*graph_end)(void **graph);
+    int32_t (*graph_launch)(void *graph);
+    void (*graph_free)(void *graph); /* null is allowed */
     /* launchers */
     int32_t (*conv_prefill)(const struct hb_k_conv *args);
     int32_t (*conv_update)(const struct hb_k_conv *args); /* every row is one token */
     int32_t (*conv_track)(const struct hb_k_conv_track *args);
     int32_t (*ssd_prefill)(const struct hb_k_ssm *args);
     int32_t (*ssm_update)(const struct hb_k_ssm *args); /* every row is one token */
+    int32_t (*ssm_ring)(const struct hb_k_ssm_ring *args); /* every row is one token */
     int32_t (*conv_verify)(const struct hb_k_conv_verify *args);
     int32_t (*ssm_verify)(const struct hb_k_ssm_verify *args);
     int32_t (*gated_norm)(const struct hb_k_norm *args);
     int32_t (*slots)(const struct hb_k_slots *args);
+    int32_t (*windows)(const struct hb_k_windows *args);
     int32_t (*kv_write)(const struct hb_k_kv_write *args);
     int32_t (*attention)(const struct hb_k_attention *args);
 };

@@ -12,10 +12,12 @@ int32_t HB_K(hb_k_conv_update)(const struct hb_k_conv *args);
 int32_t HB_K(hb_k_conv_track)(const struct hb_k_conv_track *args);
 int32_t HB_K(hb_k_ssd_prefill)(const struct hb_k_ssm *args);
 int32_t HB_K(hb_k_ssm_update)(const struct hb_k_ssm *args);
+int32_t HB_K(hb_k_ssm_ring)(const struct hb_k_ssm_ring *args);
 int32_t HB_K(hb_k_conv_verify)(const struct hb_k_conv_verify *args);
 int32_t HB_K(hb_k_ssm_verify)(const struct hb_k_ssm_verify *args);
 int32_t HB_K(hb_k_gated_norm)(const struct hb_k_norm *args);
 int32_t HB_K(hb_k_slots)(const struct hb_k_slots *args);
+int32_t HB_K(hb_k_windows)(const struct hb_k_windows *args);
 int32_t HB_K(hb_k_kv_write)(const struct hb_k_kv_write *args);
 int32_t HB_K(hb_k_attention)(const struct hb_k_attention *args);
 /* A size that a kernel cannot hold: sets the error text, returns HB_ERR_DEVICE. */

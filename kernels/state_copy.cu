@@ -35,27 +35,52 @@ HB_INLINE void move_bytes(void *pool, const void *source, uint64_t to, uint64_t 
 }
 
 /* pool [NS1, slot_bytes], src_pool entries of the same size. One thread owns 64 bytes of one
- * destination, in the largest element that slots are made of. Pairs with a negative end are
- * skipped. */
+ * destination, in the largest element that slots are made of. Pairs with a negative end, or
+ * that the mask leaves out, are skipped. */
 HB_KERNEL(slots_kernel, struct hb_k_slots, args) {
     const uint64_t pieces = (args.slot_bytes + PIECE_BYTES - 1) / PIECE_BYTES;
     const uint64_t item = (uint64_t)HB_BLOCK_X * (uint64_t)HB_THREADS + (uint64_t)HB_THREAD;
     const uint64_t pair = item / pieces;
-    if (pair >= (uint64_t)args.n_pairs || args.dst[pair] < 0 || (args.src && args.src[pair] < 0)) {
+    if (pair >= (uint64_t)args.n_pairs || args.dst[pair] < 0 || (args.src && args.src[pair] < 0) ||
+        (args.mask && args.mask[pair] == 0)) {
         return;
     }
     const uint64_t first = item % pieces * PIECE_BYTES;
     const uint64_t left = args.slot_bytes - first;
     const uint64_t bytes = left < PIECE_BYTES ? left : (uint64_t)PIECE_BYTES;
-    const uint64_t to = (uint64_t)args.dst[pair] * args.slot_bytes + first;
-    const uint64_t from = args.src ? (uint64_t)args.src[pair] * args.slot_bytes + first : 0;
+    const uint64_t stride = args.slot_bytes + args.pad_bytes;
+    const uint64_t src_stride = args.src_pool ? args.slot_bytes : stride;
+    const uint64_t to = (uint64_t)args.dst[pair] * stride + first;
+    const uint64_t from = args.src ? (uint64_t)args.src[pair] * src_stride + first : 0;
     const void *source = args.src_pool ? args.src_pool : args.pool;
-    if (args.slot_bytes % sizeof(hb_vec4) == 0) {
+    if (args.slot_bytes % sizeof(hb_vec4) == 0 && stride % sizeof(hb_vec4) == 0) {
         move_vectors(args.pool, source, to, from, bytes, !args.src);
-    } else if (args.slot_bytes % sizeof(uint32_t) == 0) {
+    } else if (args.slot_bytes % sizeof(uint32_t) == 0 && stride % sizeof(uint32_t) == 0) {
         move_words(args.pool, source, to, from, bytes, !args.src);
     } else {
         move_bytes(args.pool, source, to, from, bytes, !args.src);
+    }
+}
+
+/* windows [SR, dim, max_draft+K-2] act -> pool [NS1, dim, W]. One thread owns one channel of one
+ * destination. */
+HB_KERNEL(windows_kernel, struct hb_k_windows, args) {
+    const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
+    const int32_t pair = (int32_t)(item / args.dim);
+    const int32_t channel = (int32_t)(item % args.dim);
+    if (pair >= args.n_pairs || args.dst[pair] < 0 || args.src[pair] < 0) {
+        return;
+    }
+    const int32_t window = args.width - 1;
+    const int32_t row = args.src[pair] / args.max_draft;
+    const int32_t t = args.src[pair] % args.max_draft;
+    const int64_t n_columns = args.max_draft + window - 1;
+    const int64_t from = ((int64_t)row * args.dim + channel) * n_columns + t;
+    const int64_t slot_size = (int64_t)args.dim * window;
+    const int64_t to =
+        args.dst[pair] * (slot_size + args.pool_pad) + (int64_t)channel * window;
+    for (int32_t j = 0; j < window; j++) {
+        hb_copy(args.pool, to + j, args.windows, from + j, args.act_dtype);
     }
 }
 
@@ -79,6 +104,15 @@ extern "C" int32_t HB_K(hb_k_slots)(const struct hb_k_slots *args) {
     const int64_t pieces = hb_blocks_for((int64_t)args->slot_bytes, PIECE_BYTES);
     return HB_LAUNCH(slots_kernel,
                      HB_GRID(hb_blocks_for(pieces * args->n_pairs, HB_FLAT_THREADS), 1, 1),
+                     HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
+}
+
+extern "C" int32_t HB_K(hb_k_windows)(const struct hb_k_windows *args) {
+    const int64_t n_items = (int64_t)args->n_pairs * args->dim;
+    if (n_items == 0) {
+        return HB_OK;
+    }
+    return HB_LAUNCH(windows_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1),
                      HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
 }
 

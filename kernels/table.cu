@@ -250,10 +250,12 @@ extern "C" const struct hb_kernels *HB_K(hb_kernels)(void) {
         table.conv_track = HB_K(hb_k_conv_track);
         table.ssd_prefill = HB_K(hb_k_ssd_prefill);
         table.ssm_update = HB_K(hb_k_ssm_update);
+        table.ssm_ring = HB_K(hb_k_ssm_ring);
         table.conv_verify = HB_K(hb_k_conv_verify);
         table.ssm_verify = HB_K(hb_k_ssm_verify);
         table.gated_norm = HB_K(hb_k_gated_norm);
         table.slots = HB_K(hb_k_slots);
+        table.windows = HB_K(hb_k_windows);
         table.kv_write = HB_K(hb_k_kv_write);
         table.attention = HB_K(hb_k_attention);
         table.struct_size = (uint32_t)sizeof table;
