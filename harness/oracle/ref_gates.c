@@ -20,9 +20,9 @@ static void set_sum_rates(struct hb_ref_rates *k, int32_t kind, int32_t chunk, i
     k->gq = hb_ref_gam(kind == HB_CS_TREE ? tree : len, HB_REF_U32);
 }
 
-struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config,
-                                    const struct hb_profile *profile, int32_t n_tokens) {
-    const int32_t chunk = n_tokens < config->chunk_size ? n_tokens : config->chunk_size;
+/* What both forms of a state share. */
+static struct hb_ref_rates common_rates(const struct hb_config *config,
+                                        const struct hb_profile *profile) {
     struct hb_ref_rates k = {0};
     k.u_io = profile->u_io;
     k.io_floor = profile->io_floor;
@@ -32,15 +32,40 @@ struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config,
     k.u_st = config->state_dtype == HB_BF16 ? 0x1p-8 : 0.0;
     k.norm_roundings = profile->norm_roundings;
     k.u_acc = profile->u_acc;
-    k.chunked = profile->chunked;
+    return k;
+}
+
+/* Operands of the sums behind an output, and rounding of the sum of `met` terms behind a state. */
+static void set_operand_rates(struct hb_ref_rates *k, const struct hb_profile *profile,
+                              double met) {
+    const double both = profile->u_op * (2.0 + 2.0 * profile->k_in);
+    const double one = profile->u_op * (1.0 + 2.0 * profile->k_in);
+    k->chunked = 1;
+    k->kop = both * (1.0 + both);
+    k->kstate = (1.0 + one * (1.0 + one)) * (1.0 + hb_ref_gam(met + 8.0, profile->u_acc)) - 1.0;
+}
+
+struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config,
+                                    const struct hb_profile *profile, int32_t n_tokens) {
+    const int32_t chunk = n_tokens < config->chunk_size ? n_tokens : config->chunk_size;
+    struct hb_ref_rates k = common_rates(config, profile);
     if (!profile->chunked) {
         return k;
     }
-    const double both = profile->u_op * (2.0 + 2.0 * profile->k_in);
-    const double one = profile->u_op * (1.0 + 2.0 * profile->k_in);
-    k.kop = both * (1.0 + both);
-    k.kstate = (1.0 + one * (1.0 + one)) * (1.0 + hb_ref_gam(chunk + 8.0, profile->u_acc)) - 1.0;
+    set_operand_rates(&k, profile, chunk);
+    k.most_met = 2 * config->chunk_size;
     set_sum_rates(&k, profile->cs_tree, config->chunk_size, chunk);
+    return k;
+}
+
+/* The records of a ring are one chunk of `ring_length` tokens that goes on over calls (README). No
+ * profile says how a backend adds up their log decays, so any order is allowed. */
+struct hb_ref_rates hb_ref_ring_rates(const struct hb_config *config,
+                                      const struct hb_profile *profile, int32_t w) {
+    struct hb_ref_rates k = common_rates(config, profile);
+    set_operand_rates(&k, profile, w + 1.0);
+    k.most_met = config->ring_length;
+    set_sum_rates(&k, HB_CS_ANY, config->ring_length, config->ring_length);
     return k;
 }
 
@@ -52,8 +77,7 @@ double hb_ref_ky(const struct hb_config *config, const struct hb_ref_rates *rate
     if (!rates->chunked) {
         return hb_ref_gam(n + 2.0, rates->u_acc);
     }
-    const double most = 2.0 * config->chunk_size;
-    const double met = (double)(t + 1) < most ? (double)(t + 1) : most;
+    const double met = (double)(t + 1 < rates->most_met ? t + 1 : rates->most_met);
     return (1.0 + rates->kop) * (1.0 + hb_ref_gam(n + met + 8.0, rates->u_acc)) - 1.0;
 }
 

@@ -19,7 +19,9 @@
 #define HB_REF_NOTHING 0x1p-64
 
 struct hb_ref_dims {
-    int32_t heads, head_dim, state_size, groups, conv_width, chunk;
+    int32_t heads, head_dim, state_size, groups, conv_width;
+    int32_t chunk;  /* tokens of the window W_t: C, or the length of the replay ring */
+    int32_t window; /* room for it in th_ring: the larger of both */
     int64_t d_inner, dim;
     int64_t n_state; /* H * P * N */
 };
@@ -32,6 +34,7 @@ struct hb_ref_rates {
     double kop;  /* of the operands of these sums */
     double u_acc;
     int32_t chunked;
+    int32_t most_met; /* tokens that a term may meet in sums on its way to an output */
     double kstate; /* chunk form: rounding of the sum behind the state handed on, else 0 */
     double
         gq; /* rounding of a cumulative sum relative to the sum of |terms|; 0 for the recurrence */
@@ -54,6 +57,7 @@ struct hb_ref_box {
     double *dy, *my; /* [d_inner] its bound and magnitude */
     double *z;       /* [d_inner] gate input */
     double *dt;      /* [H] raw step */
+    double *steps;   /* [H, 4] of the token: dt, log decay, and their bounds */
     double *gate;    /* [d_inner] silu(z) */
     double *dgate;   /* [d_inner] its bound */
     double *sink;    /* [2, d_inner] bound and magnitude nobody asked for */
@@ -125,7 +129,11 @@ struct hb_ref_dims hb_ref_dims_of(const struct hb_config *config);
 struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config,
                                     const struct hb_profile *profile, int32_t n_tokens);
 
-/* ky of token t (counted from the start of the call). */
+/* Of a decode token at position w of the replay ring: sums over the w + 1 records since the last fold, in any order. */
+struct hb_ref_rates hb_ref_ring_rates(const struct hb_config *config,
+                                      const struct hb_profile *profile, int32_t w);
+
+/* ky of token t (counted from the start of the call, or from the last fold). */
 double hb_ref_ky(const struct hb_config *config, const struct hb_ref_rates *rates, int64_t t);
 
 /* Step size and log decay of one token of one head with their errors (3.1). */
@@ -153,5 +161,12 @@ void hb_ref_conv_token(const struct hb_config *config, const struct hb_ref_rates
 void hb_ref_gate_norm(const struct hb_config *config, const struct hb_ref_rates *rates,
                       const float *weight, double eps, const struct hb_ref_box *box, double *out,
                       double *bound, double *mag);
+
+/* ref_ring.c. The records become part of the stored state: rounding of their sum, then of the state's type. */
+void hb_ref_ring_fold(const struct hb_ref_dims *d, const struct hb_ref_rates *rates,
+                      struct hb_ref_state *state);
+/* What the token of the last call appends to the ring. */
+void hb_ref_ring_record(const struct hb_ref_dims *d, const struct hb_ref_box *box,
+                        const struct hb_ref_record *record);
 
 #endif

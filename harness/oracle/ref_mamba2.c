@@ -43,23 +43,10 @@ struct group_rows {
     double b_max, c_max;
 };
 
-static void begin_call(struct call *k) {
+/* A window of log decays starts: with each call, and with the first token after a fold. */
+static void begin_window(const struct call *k) {
     const struct hb_ref_dims *d = &k->d;
     struct hb_ref_box *box = k->box;
-    const int32_t width = d->conv_width;
-    const int32_t window = width - 1;
-    const struct hb_layer_params *p = k->params;
-    for (int32_t j = 0; j < width; j++) {
-        for (int64_t c = 0; c < d->dim; c++) {
-            box->taps[j * d->dim + c] = (double)p->conv_weight[c * width + j];
-        }
-    }
-    for (int64_t c = 0; c < d->dim; c++) {
-        box->taps[width * d->dim + c] = p->conv_bias ? (double)p->conv_bias[c] : 0.0;
-        for (int32_t j = 0; j < window; j++) {
-            k->rows[j + 1][c] = box->state.conv[c * window + j];
-        }
-    }
     memcpy(box->m0, box->state.m, (size_t)d->n_state * sizeof(double));
     for (int32_t h = 0; h < d->heads; h++) {
         box->decay[h] = 0.0;
@@ -78,6 +65,26 @@ static void begin_call(struct call *k) {
     }
     box->state.ring_pos = 0;
     box->state.n_tokens = 0;
+}
+
+/* Weights and window of the convolution. */
+static void load_call(struct call *k) {
+    const struct hb_ref_dims *d = &k->d;
+    struct hb_ref_box *box = k->box;
+    const int32_t width = d->conv_width;
+    const int32_t window = width - 1;
+    const struct hb_layer_params *p = k->params;
+    for (int32_t j = 0; j < width; j++) {
+        for (int64_t c = 0; c < d->dim; c++) {
+            box->taps[j * d->dim + c] = (double)p->conv_weight[c * width + j];
+        }
+    }
+    for (int64_t c = 0; c < d->dim; c++) {
+        box->taps[width * d->dim + c] = p->conv_bias ? (double)p->conv_bias[c] : 0.0;
+        for (int32_t j = 0; j < window; j++) {
+            k->rows[j + 1][c] = box->state.conv[c * window + j];
+        }
+    }
 }
 
 /* Row t of a [n, width] input, widened into dst [width]. */
@@ -337,17 +344,19 @@ static void advance_head(const struct call *k, int32_t head, const struct head_s
     }
 }
 
-static void advance_token(struct call *k, int64_t t) {
+static void advance_token(struct call *k) {
     const double *rows[HB_MAX_CONV_WIDTH] = {k->rows[0], k->rows[1], k->rows[2], k->rows[3]};
     const int32_t per_group = k->d.heads / k->d.groups;
     struct group_rows g = {0};
-    k->rates.ky = hb_ref_ky(k->config, &k->rates, t);
+    k->rates.ky = hb_ref_ky(k->config, &k->rates, k->box->state.n_tokens);
     hb_ref_conv_token(k->config, &k->rates, rows, k->box);
     for (int32_t head = 0; head < k->d.heads; head++) {
         if (head % per_group == 0) {
             g = make_group_rows(k, head / per_group);
         }
         const struct head_step s = make_head_step(k, head, k->box->dt[head]);
+        const double step[4] = {s.g.dt, s.g.th, s.g.ddt, s.g.eta};
+        memcpy(k->box->steps + (int64_t)4 * head, step, sizeof step);
         advance_head(k, head, &s, &g);
     }
     struct hb_ref_state *state = &k->box->state;
@@ -393,10 +402,11 @@ static int run_call(struct call *k, int32_t n, const struct feed *in, const stru
     }
     struct hb_ref_state *state = &k->box->state;
     const int64_t inner = k->d.d_inner;
-    begin_call(k);
+    begin_window(k);
+    load_call(k);
     for (int32_t t = 0; t < n; t++) {
         push_token(k, in, t);
-        advance_token(k, t);
+        advance_token(k);
         hb_ref_gate_norm(k->config, &k->rates, k->params->norm_weight, k->numbers.norm_eps, k->box,
                          to->out + t * inner, to->bound ? to->bound + t * inner : k->box->sink,
                          to->mag ? to->mag + t * inner : k->box->sink + inner);
@@ -445,4 +455,33 @@ int hb_ref_mamba2_f64(const struct hb_config *config, const struct hb_ref_number
     const struct results to = {out, bound, mag, NULL, 0};
     k.numbers = *numbers;
     return run_call(&k, n, &in, &to);
+}
+
+int hb_ref_mamba2_ring(const struct hb_config *config, const struct hb_layer_params *params,
+                       const struct hb_profile *profile, int32_t w, int32_t folds, const float *z,
+                       const float *xbc, const float *dt, struct hb_ref_state *state, double *out,
+                       double *bound, double *mag, const struct hb_ref_record *record) {
+    if (w < 0 || w >= config->ring_length) {
+        return -1;
+    }
+    struct call k = make_call(config, params, profile, HB_PATH_DECODE, 1, state);
+    const struct feed in = {.narrow = {z, xbc, dt}};
+    k.rates = hb_ref_ring_rates(config, profile, w);
+    k.d.chunk = config->ring_length;
+    if (w == 0) {
+        begin_window(&k);
+    }
+    load_call(&k);
+    push_token(&k, &in, 0);
+    advance_token(&k);
+    hb_ref_gate_norm(config, &k.rates, params->norm_weight, k.numbers.norm_eps, k.box, out,
+                     bound ? bound : k.box->sink, mag ? mag : k.box->sink + k.d.d_inner);
+    store_window(&k, state->conv);
+    if (record != NULL) {
+        hb_ref_ring_record(&k.d, k.box, record);
+    }
+    if (folds) {
+        hb_ref_ring_fold(&k.d, &k.rates, state);
+    }
+    return 0;
 }

@@ -14,6 +14,7 @@ struct hb_ref_dims hb_ref_dims_of(const struct hb_config *config) {
     d.groups = config->n_groups;
     d.conv_width = config->conv_width;
     d.chunk = config->chunk_size > 0 ? config->chunk_size : 1;
+    d.window = config->ring_length > d.chunk ? config->ring_length : d.chunk;
     d.d_inner = (int64_t)d.heads * d.head_dim;
     d.dim = d.d_inner + 2 * (int64_t)d.groups * d.state_size;
     d.n_state = d.d_inner * d.state_size;
@@ -35,7 +36,7 @@ static size_t lay_out(const struct hb_ref_dims *d, struct hb_ref_box *box, doubl
     s->m = place(base, &at, d->n_state);
     s->r = place(base, &at, d->n_state);
     s->f = place(base, &at, d->n_state);
-    s->th_ring = place(base, &at, (int64_t)d->heads * d->chunk);
+    s->th_ring = place(base, &at, (int64_t)d->heads * d->window);
     box->m0 = place(base, &at, d->n_state);
     box->decay = place(base, &at, d->heads);
     box->reach = place(base, &at, d->d_inner);
@@ -49,6 +50,7 @@ static size_t lay_out(const struct hb_ref_dims *d, struct hb_ref_box *box, doubl
     box->my = place(base, &at, d->d_inner);
     box->z = place(base, &at, d->d_inner);
     box->dt = place(base, &at, d->heads);
+    box->steps = place(base, &at, 4 * (int64_t)d->heads);
     box->gate = place(base, &at, d->d_inner);
     box->dgate = place(base, &at, d->d_inner);
     box->sink = place(base, &at, 2 * d->d_inner);
@@ -60,7 +62,7 @@ static int is_addressable(const struct hb_config *config) {
     const double inner = (double)config->n_heads * config->head_dim;
     const double dim = inner + 2.0 * config->n_groups * config->state_size;
     const double all = 6.0 * inner * config->state_size + 16.0 * dim + 16.0 * inner +
-                       (double)config->n_heads * config->chunk_size;
+                       (double)config->n_heads * (4.0 + config->chunk_size + config->ring_length);
     return all < 0x1p40;
 }
 
@@ -121,7 +123,10 @@ void hb_ref_state_copy(const struct hb_config *config, struct hb_ref_state *dst,
     copy_doubles(dst->m, src->m, d.n_state);
     copy_doubles(dst->r, src->r, d.n_state);
     copy_doubles(dst->f, src->f, d.n_state);
-    copy_doubles(dst->th_ring, src->th_ring, (int64_t)d.heads * d.chunk);
+    copy_doubles(dst->th_ring, src->th_ring, (int64_t)d.heads * d.window);
+    /* of a replay ring that is not folded yet */
+    copy_doubles(((struct hb_ref_box *)dst)->reach, ((const struct hb_ref_box *)src)->reach,
+                 d.d_inner);
     dst->ring_pos = src->ring_pos;
     dst->n_tokens = src->n_tokens;
 }
@@ -143,7 +148,7 @@ void hb_ref_state_set(const struct hb_config *config, struct hb_ref_state *state
     }
     clear_doubles(state->r, d.n_state);
     clear_doubles(state->f, d.n_state);
-    clear_doubles(state->th_ring, (int64_t)d.heads * d.chunk);
+    clear_doubles(state->th_ring, (int64_t)d.heads * d.window);
     state->ring_pos = 0;
     state->n_tokens = 0;
 }
