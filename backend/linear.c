@@ -152,11 +152,13 @@ static int32_t run_verify(const struct hb_layer_run *run, const struct hb_linear
     const struct hb_config *c = run->config;
     struct hb_k_conv_verify conv = {.conv = conv_args(run, w, pool->conv[pool_layer], io->in[1]),
                                     .max_draft = c->max_draft,
+                                    .parent_stride = c->max_draft,
                                     .parent = verify_parents(run),
                                     .windows = spec->windows};
     struct hb_k_ssm_verify ssm = {
         .ssm = ssm_args(run, w, pool->temporal[pool_layer], io->in[2], c->dt_clamp_decode),
         .max_draft = c->max_draft,
+        .parent_stride = c->max_draft,
         .parent = verify_parents(run),
         .states = spec->states};
     conv.conv.rows = ssm.ssm.rows = verify_rows(run);

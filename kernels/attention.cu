@@ -20,7 +20,7 @@ HB_INLINE int32_t is_visible(const struct hb_k_attention &args, const struct que
     if (!args.parent || j < q.first) {
         return 1;
     }
-    const int32_t *parent = args.parent + (int64_t)q.row * args.max_draft;
+    const int32_t *parent = args.parent + (int64_t)q.row * args.parent_stride;
     int32_t node = q.last - q.first;
     while (node > j - q.first) {
         node = parent[node];

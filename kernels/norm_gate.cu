@@ -23,12 +23,16 @@ HB_INLINE float inverse_rms(const struct hb_k_norm &args, int64_t first) {
     return 1.0f / hb_sqrt(sum / (float)args.norm_group + args.eps);
 }
 
+HB_INLINE int32_t is_padding(const struct hb_k_norm &args, int64_t token) {
+    return args.slots && args.slots[token / args.row_tokens] < 0;
+}
+
 /* y, z, out [T, d_inner] act, weight [d_inner]. One thread owns one group of one token. */
 HB_KERNEL(gated_norm_kernel, struct hb_k_norm, args) {
     const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
     const int64_t first =
         item * args.norm_group; /* groups tile the row, so this is also token * d_inner + channel */
-    if (first >= (int64_t)args.n_tokens * args.d_inner) {
+    if (first >= (int64_t)args.n_tokens * args.d_inner || is_padding(args, first / args.d_inner)) {
         return;
     }
     const int32_t is_gated = args.gate_norm != HB_NORM_ONLY && args.gate_norm != HB_GATE_NORM_NONE;

@@ -57,7 +57,8 @@
 enum { HB_NO_SYNC = 0, HB_SYNC = 1 };
 /* args: pointer to the struct */
 #define HB_LAUNCH(kernel, grid, threads, shared_bytes, flags, args)                                \
-    ((void)(flags), kernel<<<(grid), (unsigned)(threads), (shared_bytes)>>>(*(args)),              \
+    ((void)(flags),                                                                                \
+     kernel<<<(grid), (unsigned)(threads), (shared_bytes), HB_K(hb_launch_stream)()>>>(*(args)),   \
      HB_K(hb_launch_status)(#kernel, __FILE__, __LINE__))
 #define HB_SYNCTHREADS() __syncthreads()
 #define HB_MUL(a, b) __fmul_rn((a), (b))
@@ -70,6 +71,8 @@ enum { HB_NO_SYNC = 0, HB_SYNC = 1 };
     type *const name = (type *)hb_shared_next;                                                     \
     hb_shared_next += HB_SHARED_BYTES(type, count)
 
+/* The one stream of this table (table.cu): a graph is recorded from it. */
+extern "C" cudaStream_t HB_K(hb_launch_stream)(void);
 /* Counts the launch and turns a launch error into HB_ERR_DEVICE (table.cu). */
 extern "C" int32_t HB_K(hb_launch_status)(const char *kernel, const char *file, int32_t line);
 
@@ -140,7 +143,8 @@ enum { HB_NO_SYNC = HB_EMU_NO_SYNC, HB_SYNC = HB_EMU_SYNC };
         (uint32_t)(x), (uint32_t)(y), (uint32_t)(z)                                                \
     }
 #define HB_LAUNCH(kernel, grid, threads, shared_bytes, flags, args)                                \
-    hb_emu_launch_(#kernel, kernel##_entry, (args), (grid), (threads), (shared_bytes), (flags))
+    hb_emu_launch_(#kernel, kernel##_entry, (args), sizeof *(args), (grid), (threads),             \
+                   (shared_bytes), (flags))
 #define HB_SYNCTHREADS() hb_emu_barrier(__FILE__, __LINE__)
 #define HB_MUL(a, b) ((a) * (b)) /* this build does not contract (-ffp-contract=off) */
 #define HB_MUL_ADD(a, b, c) ((a) * (b) + (c))
@@ -150,10 +154,10 @@ enum { HB_NO_SYNC = HB_EMU_NO_SYNC, HB_SYNC = HB_EMU_SYNC };
     type *const name = (type *)hb_emu_shared(__LINE__, (size_t)(count) * sizeof(type))
 
 static inline int32_t hb_emu_launch_(const char *kernel, void (*entry)(const void *),
-                                     const void *args, hb_emu_dim grid, int32_t n_threads,
-                                     size_t shared_bytes, int32_t flags) {
-    const hb_emu_launch launch = {kernel,       entry, args, grid, (uint32_t)n_threads,
-                                  shared_bytes, flags};
+                                     const void *args, size_t args_bytes, hb_emu_dim grid,
+                                     int32_t n_threads, size_t shared_bytes, int32_t flags) {
+    const hb_emu_launch launch = {kernel,       entry, args,      grid, (uint32_t)n_threads,
+                                  shared_bytes, flags, args_bytes};
     return hb_emu_run(&launch);
 }
 

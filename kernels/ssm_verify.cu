@@ -35,7 +35,7 @@ HB_INLINE void open_node(const struct hb_k_ssm_verify &args, int32_t row, int32_
     node->before = args.ssm.pool;
     node->before_at = hb_state_index(args.ssm, args.ssm.rows.slots[row], head, p);
     if (t > 0 && args.parent) {
-        const int32_t parent = args.parent[(int64_t)row * args.max_draft + t];
+        const int32_t parent = args.parent[(int64_t)row * args.parent_stride + t];
         node->before = args.states;
         node->before_at = entry_index(args, row, parent, head, p);
     }

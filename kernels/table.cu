@@ -23,6 +23,19 @@ static struct block *blocks;
 static size_t n_blocks, max_blocks;
 static uint64_t n_launches;
 static char error_text[256];
+/* every launch, fill and copy, so that a capture of this stream sees them all */
+static cudaStream_t stream;
+
+/* A recorded graph. */
+struct graph {
+    cudaGraphExec_t exec;
+    uint64_t n_launches;
+};
+
+static struct {
+    int32_t is_on, is_broken;
+    uint64_t n_launches;
+} recorder;
 
 static int32_t check(cudaError_t error, const char *call, const char *file, int32_t line) {
     if (error == cudaSuccess) {
@@ -35,9 +48,27 @@ static int32_t check(cudaError_t error, const char *call, const char *file, int3
 
 #define HB_CUDA(call) check((call), #call, __FILE__, __LINE__)
 
+extern "C" cudaStream_t HB_K(hb_launch_stream)(void) {
+    return stream;
+}
+
+static int32_t break_recording(int32_t status) {
+    recorder.is_broken |= status != HB_OK;
+    return status;
+}
+
+/* For what cannot be recorded: HB_OK outside of a recording. */
+static int32_t refuse_recording(const char *text) {
+    if (!recorder.is_on) {
+        return HB_OK;
+    }
+    (void)snprintf(error_text, sizeof error_text, "%s", text);
+    return break_recording(HB_ERR_DEVICE);
+}
+
 extern "C" int32_t HB_K(hb_launch_status)(const char *kernel, const char *file, int32_t line) {
-    n_launches++;
-    return check(cudaGetLastError(), kernel, file, line);
+    *(recorder.is_on ? &recorder.n_launches : &n_launches) += 1;
+    return break_recording(check(cudaGetLastError(), kernel, file, line));
 }
 
 static uint64_t count_launches(void) {
@@ -59,7 +90,11 @@ static int32_t open_device(void) {
         (void)snprintf(error_text, sizeof error_text, "no CUDA device");
         return HB_ERR_DEVICE;
     }
-    return HB_CUDA(cudaFree(nullptr)); /* creates the context */
+    if (stream) {
+        return HB_OK;
+    }
+    /* nothing else uses the device, the default stream neither */
+    return HB_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
 }
 
 static int32_t class_of(uint64_t bytes) {
@@ -101,6 +136,9 @@ static struct block *add_block(int32_t size_class) {
 
 static int32_t mem_alloc(uint64_t bytes, void **out) {
     const int32_t size_class = class_of(bytes);
+    if (refuse_recording("memory is allocated while a graph is recorded") != HB_OK) {
+        return HB_ERR_DEVICE;
+    }
     struct block *found = size_class < N_CLASSES ? find_free(size_class) : nullptr;
     if (!found && size_class < N_CLASSES) {
         found = add_block(size_class);
@@ -111,7 +149,8 @@ static int32_t mem_alloc(uint64_t bytes, void **out) {
         return HB_ERR_MEMORY;
     }
     const int32_t status =
-        HB_CUDA(cudaMemset(found->ptr, 0xff, (size_t)1 << (size_class + SMALLEST_CLASS)));
+        HB_CUDA(
+        cudaMemsetAsync(found->ptr, 0xff, (size_t)1 << (size_class + SMALLEST_CLASS), stream));
     found->is_used = status == HB_OK;
     if (status == HB_OK) {
         *out = found->ptr;
@@ -127,20 +166,103 @@ static void mem_free(void *ptr) {
     }
 }
 
+/* The host's bytes may change as soon as a copy has returned. */
+static int32_t copy(void *dst, const void *src, uint64_t bytes, enum cudaMemcpyKind kind) {
+    int32_t status = refuse_recording("bytes are copied while a graph is recorded");
+    if (status == HB_OK) {
+        status = HB_CUDA(cudaMemcpyAsync(dst, src, (size_t)bytes, kind, stream));
+    }
+    return status == HB_OK ? HB_CUDA(cudaStreamSynchronize(stream)) : status;
+}
+
 static int32_t to_device(void *dst, const void *src, uint64_t bytes) {
-    return HB_CUDA(cudaMemcpy(dst, src, (size_t)bytes, cudaMemcpyHostToDevice));
+    return copy(dst, src, bytes, cudaMemcpyHostToDevice);
 }
 
 static int32_t to_host(void *dst, const void *src, uint64_t bytes) {
-    return HB_CUDA(cudaMemcpy(dst, src, (size_t)bytes, cudaMemcpyDeviceToHost));
+    return copy(dst, src, bytes, cudaMemcpyDeviceToHost);
 }
 
 static int32_t fill(void *dst, int32_t byte, uint64_t bytes) {
-    return HB_CUDA(cudaMemset(dst, byte, (size_t)bytes));
+    return break_recording(HB_CUDA(cudaMemsetAsync(dst, byte, (size_t)bytes, stream)));
 }
 
 static int32_t sync_device(void) {
-    return HB_CUDA(cudaDeviceSynchronize());
+    const int32_t status = refuse_recording("the host waits while a graph is recorded");
+    return status == HB_OK ? HB_CUDA(cudaStreamSynchronize(stream)) : status;
+}
+
+static int32_t graph_begin(void) {
+    if (recorder.is_on) {
+        (void)snprintf(error_text, sizeof error_text, "a graph is being recorded");
+        return HB_ERR_DEVICE;
+    }
+    const int32_t status =
+        HB_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    recorder.is_on = status == HB_OK;
+    recorder.is_broken = 0;
+    recorder.n_launches = 0;
+    return status;
+}
+
+static void graph_free(void *graph) {
+    struct graph *g = (struct graph *)graph;
+    if (g) {
+        (void)cudaGraphExecDestroy(g->exec);
+        free(g);
+    }
+}
+
+/* What was captured as a graph that can be launched. */
+static int32_t instantiate(cudaGraph_t captured, void **graph) {
+    struct graph *g = (struct graph *)calloc(1, sizeof *g);
+    if (!g) {
+        (void)snprintf(error_text, sizeof error_text, "out of host memory for a graph");
+        return HB_ERR_MEMORY;
+    }
+    const int32_t status = HB_CUDA(cudaGraphInstantiate(&g->exec, captured, 0));
+    if (status != HB_OK) {
+        free(g);
+        return status;
+    }
+    g->n_launches = recorder.n_launches;
+    *graph = g;
+    return HB_OK;
+}
+
+static int32_t graph_end(void **graph) {
+    cudaGraph_t captured = nullptr;
+    if (!recorder.is_on) {
+        (void)snprintf(error_text, sizeof error_text, "no graph is being recorded");
+        return HB_ERR_DEVICE;
+    }
+    recorder.is_on = 0;
+    const cudaError_t error = cudaStreamEndCapture(stream, &captured);
+    int32_t status = HB_ERR_DEVICE;
+    if (recorder.is_broken) {
+        (void)cudaGetLastError(); /* the text is that of the first failure */
+    } else {
+        status = check(error, "cudaStreamEndCapture", __FILE__, __LINE__);
+    }
+    if (status == HB_OK) {
+        status = instantiate(captured, graph);
+    }
+    if (captured) {
+        (void)cudaGraphDestroy(captured);
+    }
+    return status;
+}
+
+static int32_t graph_launch(void *graph) {
+    const struct graph *g = (const struct graph *)graph;
+    int32_t status = refuse_recording("a graph is launched while another one is recorded");
+    if (status == HB_OK) {
+        status = HB_CUDA(cudaGraphLaunch(g->exec, stream));
+    }
+    if (status == HB_OK) {
+        n_launches += g->n_launches;
+    }
+    return status;
 }
 
 static void set_order(int32_t thread_order, int32_t block_order, uint32_t seed) {
@@ -153,7 +275,7 @@ extern "C" int32_t HB_K(hb_launch_refused)(const char *kernel, const char *field
                                            int32_t limit) {
     (void)snprintf(error_text, sizeof error_text, "%s: %s %d is larger than %d", kernel, field,
                    value, limit);
-    return HB_ERR_DEVICE;
+    return break_recording(HB_ERR_DEVICE);
 }
 
 #define HB_TABLE_NAME "cuda"
@@ -161,6 +283,8 @@ extern "C" int32_t HB_K(hb_launch_refused)(const char *kernel, const char *field
 #define HB_TABLE_GUARDS 0
 
 #else
+
+#include "kernels/emu/graph.h"
 
 static uint64_t count_launches(void) {
     return hb_emu_launches();
@@ -175,6 +299,9 @@ static int32_t open_device(void) {
 }
 
 static int32_t mem_alloc(uint64_t bytes, void **out) {
+    if (hb_emu_refuse_recording("memory is allocated while a graph is recorded") != HB_OK) {
+        return HB_ERR_DEVICE;
+    }
     void *ptr = hb_emu_mem_alloc(bytes);
     if (!ptr) {
         char text[64];
@@ -191,25 +318,19 @@ static void mem_free(void *ptr) {
 }
 
 static int32_t to_device(void *dst, const void *src, uint64_t bytes) {
-    if (bytes) {
+    const int32_t status = hb_emu_refuse_recording("bytes are copied while a graph is recorded");
+    if (status == HB_OK && bytes) {
         memcpy(dst, src, (size_t)bytes);
     }
-    return HB_OK;
+    return status;
 }
 
 static int32_t to_host(void *dst, const void *src, uint64_t bytes) {
     return to_device(dst, src, bytes);
 }
 
-static int32_t fill(void *dst, int32_t byte, uint64_t bytes) {
-    if (bytes) {
-        memset(dst, byte, (size_t)bytes);
-    }
-    return HB_OK;
-}
-
 static int32_t sync_device(void) {
-    return HB_OK;
+    return hb_emu_refuse_recording("the host waits while a graph is recorded");
 }
 
 static void set_order(int32_t thread_order, int32_t block_order, uint32_t seed) {
@@ -220,7 +341,27 @@ extern "C" int32_t HB_K(hb_launch_refused)(const char *kernel, const char *field
                                            int32_t limit) {
     char text[128];
     (void)snprintf(text, sizeof text, "%s: %s %d is larger than %d", kernel, field, value, limit);
-    return hb_emu_fail(HB_ERR_DEVICE, text);
+    return hb_emu_break_recording(hb_emu_fail(HB_ERR_DEVICE, text));
+}
+
+static int32_t fill(void *dst, int32_t byte, uint64_t bytes) {
+    return hb_emu_fill(dst, byte, bytes);
+}
+
+static int32_t graph_begin(void) {
+    return hb_emu_graph_begin();
+}
+
+static int32_t graph_end(void **graph) {
+    return hb_emu_graph_end(graph);
+}
+
+static int32_t graph_launch(void *graph) {
+    return hb_emu_graph_launch(graph);
+}
+
+static void graph_free(void *graph) {
+    hb_emu_graph_free(graph);
 }
 
 #define HB_TABLE_NAME "emu"
@@ -245,6 +386,10 @@ extern "C" const struct hb_kernels *HB_K(hb_kernels)(void) {
         table.sync = sync_device;
         table.set_order = set_order;
         table.launches = count_launches;
+        table.graph_begin = graph_begin;
+        table.graph_end = graph_end;
+        table.graph_launch = graph_launch;
+        table.graph_free = graph_free;
         table.conv_prefill = HB_K(hb_k_conv_prefill);
         table.conv_update = HB_K(hb_k_conv_update);
         table.conv_track = HB_K(hb_k_conv_track);

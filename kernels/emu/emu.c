@@ -15,6 +15,7 @@
 #include "backend/caps.h"
 #include "backend/status.h"
 #include "kernels/emu/fiber.h"
+#include "kernels/emu/graph.h"
 
 enum thread_state { THREAD_READY, THREAD_AT_BARRIER, THREAD_AT_WARP, THREAD_DONE, N_THREAD_STATES };
 enum { N_SITES = 256, N_SPARE = 64, MAX_WARPS = HB_EMU_MAX_THREADS / HB_EMU_WARP };
@@ -440,7 +441,10 @@ static int32_t prepare(const struct hb_emu_launch *launch, uint32_t n_blocks) {
 int32_t hb_emu_run(const struct hb_emu_launch *launch) {
     int32_t status = check_sizes(launch);
     if (status != HB_OK) {
-        return status;
+        return hb_emu_break_recording(status);
+    }
+    if (hb_emu_is_recording()) {
+        return hb_emu_record_launch(launch);
     }
     uint32_t n_blocks = launch->grid.x * launch->grid.y * launch->grid.z;
     status = prepare(launch, n_blocks);

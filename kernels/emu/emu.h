@@ -39,9 +39,10 @@ struct hb_emu_launch {
     uint32_t n_threads;
     size_t shared_bytes;
     int32_t flags;
+    size_t args_bytes; /* what a recording copies */
 };
 
-/* Runs a grid to its end. HB_OK; HB_ERR_DEVICE after a fault or for a size that a GPU refuses;
+/* Runs a grid to its end, or records it while a graph is recorded (graph.h). HB_OK; HB_ERR_DEVICE after a fault or for a size that a GPU refuses;
  * HB_ERR_MEMORY. */
 int32_t hb_emu_run(const struct hb_emu_launch *launch);
 

@@ -277,7 +277,7 @@ static void tree_nodes_attend_their_path(void **state) {
         make_case(&c, &shapes[i / 2]);
         struct hb_k_attention tree = c.args;
         tree.parent = rig_device(&c.rig, parent, sizeof parent);
-        tree.max_draft = MAX_DRAFT;
+        tree.parent_stride = MAX_DRAFT;
         assert_int_equal(c.rig.k->attention(&c.args), HB_OK);
         struct array causal = array_read(&c.rig, c.args.out, c.q.n, c.s.act_dtype);
         assert_int_equal(c.rig.k->attention(&tree), HB_OK);
