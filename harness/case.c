@@ -66,8 +66,6 @@ static void normalize_config(struct hb_case_config *g) {
     g->page_chunks = g->page_chunks == 3 ? 2 : g->page_chunks;
     g->spare_rows = g->max_draft == 0 ? 0 : g->spare_rows;
     g->window_layout = g->max_draft == 0 ? HB_WINDOWS_DENSE : g->window_layout;
-    /* the nodes of a captured verify have entries in the intermediate caches */
-    g->graph_draft = g->max_draft > 0 && g->graph_draft > g->max_draft ? g->max_draft : g->graph_draft;
     g->graph_draft = g->graph_rows == 0 ? 1 : g->graph_draft;
     if (g->value_class == HB_VALUES_EXACT) {
         /* exact sums exist without transcendental functions only; either activation type is allowed

@@ -89,7 +89,7 @@ static void bytes_after_the_case_and_the_magic_do_not_matter(void **state) {
     struct hb_case a;
     struct hb_case b;
     uint8_t bytes[HB_CASE_MAX_BYTES];
-    const uint8_t data[] = {'H', 'B', 'C', '2', 1, 2, 3};
+    const uint8_t data[] = {'H', 'B', 'C', '3', 1, 2, 3};
     hb_case_decode(data, sizeof data, &a);
     hb_case_decode(data + 4, sizeof data - 4, &b);
     assert_memory_equal(&a, &b, sizeof a);

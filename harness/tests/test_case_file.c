@@ -42,7 +42,7 @@ static void text_that_is_no_case_is_refused(void **state) {
         size_t n;
         int32_t want;
     } rows[] = {
-        {"a.json", TEXT("{\"schema\":2}"), HB_OK},
+        {"a.json", TEXT("{\"schema\":3}"), HB_OK},
         {"a.json", TEXT("HBC1"), HB_ERR_PARSE},
         {"a.json", TEXT("\x01\x02\x03"), HB_ERR_PARSE},
         {"a.json", TEXT(""), HB_ERR_PARSE},
@@ -56,12 +56,15 @@ static void text_that_is_no_case_is_refused(void **state) {
         {"a", TEXT("-1"), HB_ERR_PARSE},
         {"a", TEXT("null"), HB_ERR_PARSE},
         {"a", TEXT("any text\n"), HB_ERR_PARSE},
-        {"a", TEXT("\xef\xbb\xbf{\"schema\":2}"), HB_ERR_PARSE},
+        {"a", TEXT("\xef\xbb\xbf{\"schema\":3}"), HB_ERR_PARSE},
         {"a", TEXT("\xff\xfe{\0}\0"), HB_ERR_PARSE},
         {"a", TEXT("\xfe\xff\0{\0}"), HB_ERR_PARSE},
-        {"a.case", TEXT("{\"schema\":2}"), HB_OK},
-        {"a.case", TEXT("HBC1"), HB_OK},
-        {"a.case", TEXT("HBC1[[[["), HB_OK},
+        {"a.case", TEXT("{\"schema\":3}"), HB_OK},
+        {"a.case", TEXT("HBC"), HB_OK},
+        {"a.case", TEXT("HBC3"), HB_OK},
+        {"a.case", TEXT("HBC1"), HB_ERR_PARSE},
+        {"a.case", TEXT("HBC2\x01"), HB_ERR_PARSE},
+        {"a.case", TEXT("HBC3[[[["), HB_OK},
         {"a.case", TEXT("\x01\x02"), HB_OK},
         {"a.case", TEXT("abc\x7f"), HB_OK},
         {"a.case", TEXT("abc\x00"), HB_OK},

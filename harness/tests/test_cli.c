@@ -119,9 +119,9 @@ static void files_that_cannot_be_read_are_4(void **state) {
         {"repro @/fifo", 4, "fifo: is not a regular file"},
         {"run @/fifo-folder", 4, "fifo-folder/fifo: is not a regular file"},
     };
-    write_file("bad.json", "{\"schema\":2,\"target\":\"forward\",\"colour\":3}");
+    write_file("bad.json", "{\"schema\":3,\"target\":\"forward\",\"colour\":3}");
     assert_int_equal(mkdir(in_folder("bad-folder"), 0755), 0);
-    write_file("bad-folder/a.json", "{\"schema\":2}");
+    write_file("bad-folder/a.json", "{\"schema\":3}");
     write_file("bad-folder/b.json", "{");
     assert_int_equal(mkfifo(in_folder("fifo"), 0644), 0);
     assert_int_equal(mkdir(in_folder("fifo-folder"), 0755), 0);
@@ -151,14 +151,14 @@ static void malformed_cases_are_4_with_a_reason(void **state) {
     static const char *const texts[] = {
         "{",
         "{}x",
-        "{\"schema\":3}",
-        "{\"schema\":2,\"schema\":2}",
-        "{\"schema\":2,\"config\":{\"heads\":\"many\"}}",
-        "{\"schema\":2,\"config\":{\"heads\":NaN}}",
-        "{\"schema\":2,\"config\":{\"heads\":1e400}}",
-        "{\"schema\":2,\"config\":{\"seed\":9007199254740993}}",
-        "{\"schema\":2,\"steps\":{}}",
-        "{\"schema\":2,\"config\":{\"heads\":01}}",
+        "{\"schema\":2}",
+        "{\"schema\":3,\"schema\":3}",
+        "{\"schema\":3,\"config\":{\"heads\":\"many\"}}",
+        "{\"schema\":3,\"config\":{\"heads\":NaN}}",
+        "{\"schema\":3,\"config\":{\"heads\":1e400}}",
+        "{\"schema\":3,\"config\":{\"seed\":9007199254740993}}",
+        "{\"schema\":3,\"steps\":{}}",
+        "{\"schema\":3,\"config\":{\"heads\":01}}",
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         write_file("malformed.json", texts[i]);

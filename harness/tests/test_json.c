@@ -261,7 +261,7 @@ static void text_is_readable(void **state) {
     struct hb_case c;
     struct hb_error e;
     assert_int_equal(
-        read_case("{\"schema\":2,\"steps\":[{\"kind\":\"take\",\"request\":1},"
+        read_case("{\"schema\":3,\"steps\":[{\"kind\":\"take\",\"request\":1},"
                   "{\"kind\":0,\"mode\":2,\"rows\":[{\"request\":1}]}],\"breaks\":["
                   "{\"step\":1,\"field\":\"seq_lens\",\"value\":\"0x8000000000000000\"}]}",
                   &c, &e),
@@ -288,12 +288,12 @@ static void names_and_numbers_are_read(void **state) {
     struct hb_case a;
     struct hb_case b;
     struct hb_error e;
-    assert_int_equal(read_case("{\"schema\":2,\"target\":\"dispatch\",\"config\":{\"act_dtype\":"
+    assert_int_equal(read_case("{\"schema\":3,\"target\":\"dispatch\",\"config\":{\"act_dtype\":"
                                "\"bf16\",\"seed\":-2147483648},\"steps\":[{\"kind\":\"forward\","
                                "\"mode\":\"DLLM_EXTEND\"},{\"kind\":\"forward\",\"mode\":-5}]}",
                                &a, &e),
                      HB_OK);
-    assert_int_equal(read_case("{\"schema\":2,\"target\":1,\"config\":{\"act_dtype\":1,\"seed\":"
+    assert_int_equal(read_case("{\"schema\":3,\"target\":1,\"config\":{\"act_dtype\":1,\"seed\":"
                                "-2147483648},\"steps\":[{\"kind\":0,\"mode\":9},{\"kind\":0,"
                                "\"mode\":-5}],\"breaks\":[],\"predicted\":{\"any\":[1.5]}}",
                                &b, &e),
@@ -311,50 +311,50 @@ static void faults_are_named(void **state) {
         int64_t value, limit;
     } bad[] = {
         {"[]", "case is not an object", 32, 64},
-        {"{}", "schema is missing", 0, 2},
-        {"{\"schema\":3}", "schema is not", 3, 2},
-        {"{\"schema\":2,\"x\":1}", "x is an unknown field", 0, 0},
-        {"{\"schema\":2,\"target\":\"other\"}", "target has the unknown name", 5, 2},
-        {"{\"schema\":2,\"config\":[]}", "config is not an object", 32, 64},
-        {"{\"schema\":2,\"config\":{\"target\":0}}", "config.target is an unknown field", 0, 0},
-        {"{\"schema\":2,\"config\":{\"Heads\":1}}", "config.Heads is an unknown field", 0, 0},
-        {"{\"schema\":2,\"config\":{\"heads\":9}}", "config.heads is above", 9, 8},
-        {"{\"schema\":2,\"config\":{\"heads\":0}}", "config.heads is below", 0, 1},
-        {"{\"schema\":2,\"config\":{\"heads\":1.5}}", "config.heads is not an integer", 1, 8},
-        {"{\"schema\":2,\"config\":{\"heads\":\"2\"}}", "config.heads has the unknown name", 1, 0},
-        {"{\"schema\":2,\"config\":{\"heads\":null}}", "config.heads is neither", 4, 8},
-        {"{\"schema\":2,\"config\":{\"heads\":true}}", "config.heads is neither", 2, 8},
-        {"{\"schema\":2,\"config\":{\"heads\":[2]}}", "config.heads is neither", 32, 8},
-        {"{\"schema\":2,\"config\":{\"seed\":2147483648}}", "config.seed is above", 2147483648,
+        {"{}", "schema is missing", 0, 3},
+        {"{\"schema\":2}", "schema of the case is not that of this program (value 2, limit 3)", 2, 3},
+        {"{\"schema\":3,\"x\":1}", "x is an unknown field", 0, 0},
+        {"{\"schema\":3,\"target\":\"other\"}", "target has the unknown name", 5, HB_N_TARGETS - 1},
+        {"{\"schema\":3,\"config\":[]}", "config is not an object", 32, 64},
+        {"{\"schema\":3,\"config\":{\"target\":0}}", "config.target is an unknown field", 0, 0},
+        {"{\"schema\":3,\"config\":{\"Heads\":1}}", "config.Heads is an unknown field", 0, 0},
+        {"{\"schema\":3,\"config\":{\"heads\":9}}", "config.heads is above", 9, 8},
+        {"{\"schema\":3,\"config\":{\"heads\":0}}", "config.heads is below", 0, 1},
+        {"{\"schema\":3,\"config\":{\"heads\":1.5}}", "config.heads is not an integer", 1, 8},
+        {"{\"schema\":3,\"config\":{\"heads\":\"2\"}}", "config.heads has the unknown name", 1, 0},
+        {"{\"schema\":3,\"config\":{\"heads\":null}}", "config.heads is neither", 4, 8},
+        {"{\"schema\":3,\"config\":{\"heads\":true}}", "config.heads is neither", 2, 8},
+        {"{\"schema\":3,\"config\":{\"heads\":[2]}}", "config.heads is neither", 32, 8},
+        {"{\"schema\":3,\"config\":{\"seed\":2147483648}}", "config.seed is above", 2147483648,
          INT_MAX},
-        {"{\"schema\":2,\"config\":{\"chunk_size\":12}}", "config.chunk_size does not fit", 12, 8},
-        {"{\"schema\":2,\"config\":{\"groups\":2,\"heads\":3}}", "config.groups does not fit", 2,
+        {"{\"schema\":3,\"config\":{\"chunk_size\":12}}", "config.chunk_size does not fit", 12, 8},
+        {"{\"schema\":3,\"config\":{\"groups\":2,\"heads\":3}}", "config.groups does not fit", 2,
          1},
-        {"{\"schema\":2,\"steps\":{}}", "steps is not an array", 64, 32},
-        {"{\"schema\":2,\"steps\":[1]}", "steps[0] is not an object", 8, 64},
-        {"{\"schema\":2,\"steps\":[{}]}", "steps[0].kind is missing", 0, 1},
-        {"{\"schema\":2,\"steps\":[{\"kind\":6}]}", "steps[0].kind is above", 6, 5},
-        {"{\"schema\":2,\"steps\":[{\"kind\":\"take\",\"mode\":1}]}",
+        {"{\"schema\":3,\"steps\":{}}", "steps is not an array", 64, 32},
+        {"{\"schema\":3,\"steps\":[1]}", "steps[0] is not an object", 8, 64},
+        {"{\"schema\":3,\"steps\":[{}]}", "steps[0].kind is missing", 0, 1},
+        {"{\"schema\":3,\"steps\":[{\"kind\":10}]}", "steps[0].kind is above", 10, HB_N_STEP_KINDS - 1},
+        {"{\"schema\":3,\"steps\":[{\"kind\":\"take\",\"mode\":1}]}",
          "steps[0].mode does not belong", 1, 0},
-        {"{\"schema\":2,\"steps\":[{\"kind\":\"take\",\"rows\":[]}]}",
+        {"{\"schema\":3,\"steps\":[{\"kind\":\"take\",\"rows\":[]}]}",
          "steps[0].rows is an unknown", 0, 0},
-        {"{\"schema\":2,\"steps\":[{\"kind\":0,\"mode\":\"NO\"}]}", "steps[0].mode has the unknown",
+        {"{\"schema\":3,\"steps\":[{\"kind\":0,\"mode\":\"NO\"}]}", "steps[0].mode has the unknown",
          2, 0},
-        {"{\"schema\":2,\"steps\":[{\"kind\":0,\"rows\":[{\"length\":201}]}]}",
+        {"{\"schema\":3,\"steps\":[{\"kind\":0,\"rows\":[{\"length\":201}]}]}",
          "steps[0].rows[0].length is above", 201, 200},
-        {"{\"schema\":2,\"steps\":[{\"kind\":0,\"mode\":2,\"rows\":[{\"length\":2}]}]}",
+        {"{\"schema\":3,\"steps\":[{\"kind\":0,\"mode\":2,\"rows\":[{\"length\":2}]}]}",
          "steps[0].rows[0].length does not fit", 2, 1},
-        {"{\"schema\":2,\"steps\":[{\"kind\":0,\"rows\":[{},{},{},{},{},{},{},{},{}]}]}",
+        {"{\"schema\":3,\"steps\":[{\"kind\":0,\"rows\":[{},{},{},{},{},{},{},{},{}]}]}",
          "steps[0].rows has too many", 9, 8},
-        {"{\"schema\":2,\"steps\":[{\"kind\":2,\"slot\":3}]}", "steps[0].slot does not fit", 3, 0},
-        {"{\"schema\":2,\"breaks\":[{\"step\":0}]}", "breaks name a step", 1, 0},
-        {"{\"schema\":2,\"breaks\":[{\"step\":-1,\"field\":\"nothing\"}]}",
+        {"{\"schema\":3,\"steps\":[{\"kind\":2,\"slot\":3}]}", "steps[0].slot does not fit", 3, 0},
+        {"{\"schema\":3,\"breaks\":[{\"step\":0}]}", "breaks name a step", 1, 0},
+        {"{\"schema\":3,\"breaks\":[{\"step\":-1,\"field\":\"nothing\"}]}",
          "breaks[0].field has the unknown", 7, HB_N_BREAK_FIELDS - 1},
-        {"{\"schema\":2,\"breaks\":[{\"value\":\"0x\"}]}", "breaks[0].value has the unknown", 2, 0},
-        {"{\"schema\":2,\"breaks\":[{\"value\":\"0x12345678901234567\"}]}",
+        {"{\"schema\":3,\"breaks\":[{\"value\":\"0x\"}]}", "breaks[0].value has the unknown", 2, 0},
+        {"{\"schema\":3,\"breaks\":[{\"value\":\"0x12345678901234567\"}]}",
          "breaks[0].value has the", 19, 0},
-        {"{\"schema\":2,\"breaks\":[{},{},{},{},{}]}", "breaks has too many", 5, 4},
-        {"{\"schema\":2,\"schema\":2}", "byte 12", 2, 1},
+        {"{\"schema\":3,\"breaks\":[{},{},{},{},{}]}", "breaks has too many", 5, 4},
+        {"{\"schema\":3,\"schema\":3}", "byte 12", 2, 1},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct hb_case c;
@@ -375,7 +375,7 @@ static void faults_are_named(void **state) {
 
 static void arrays_with_too_many_steps_are_refused(void **state) {
     (void)state;
-    char text[512] = "{\"schema\":2,\"steps\":[";
+    char text[512] = "{\"schema\":3,\"steps\":[";
     size_t n = strlen(text);
     for (int i = 0; i <= HB_MAX_STEPS; i++) {
         n += (size_t)snprintf(text + n, sizeof text - n, "%s{\"kind\":0}", i ? "," : "");
@@ -480,10 +480,10 @@ static void json_is_told_from_bytes(void **state) {
     struct hb_error e = {.struct_size = sizeof e};
     char path[128];
     path_in_folder("x", path, sizeof path);
-    put_file(path, " \n {\"schema\":2,\"config\":{\"heads\":7}}", 36);
+    put_file(path, " \n {\"schema\":3,\"config\":{\"heads\":7}}", 36);
     assert_int_equal(hb_case_load(path, &c, &e), HB_OK);
     assert_int_equal(c.config.heads, 7);
-    put_file(path, " \n {\"schema\":2,", 15);
+    put_file(path, " \n {\"schema\":3,", 15);
     assert_int_equal(hb_case_load(path, &c, &e), HB_ERR_PARSE);
     put_file(path, "", 0);
     assert_int_equal(hb_case_load(path, &c, NULL), HB_ERR_PARSE);

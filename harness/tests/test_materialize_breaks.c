@@ -187,8 +187,15 @@ static void configuration_breaks_reach_every_field(void **state) {
         FIELD(KV_HEADS, 0, n_kv_heads),     FIELD(VARIANT, 0, conv_act),
         FIELD(VARIANT, 1, gate_norm),       FIELD(VARIANT, 2, dt_clamp_prefill),
         FIELD(VARIANT, 3, dt_clamp_decode), FIELD(VARIANT, 4, kernel_form),
-        FIELD(VARIANT, 9, kernel_form),     FIELD(DTYPE, 0, act_dtype),
-        FIELD(DTYPE, 1, state_dtype),
+        FIELD(VARIANT, 5, thread_order),    FIELD(VARIANT, 6, block_order),
+        FIELD(VARIANT, 7, layer_kind[0]),   FIELD(VARIANT, 8, window_layout),
+        FIELD(VARIANT, 9, track_by_layer),  FIELD(VARIANT, 14, kernel_form),
+        FIELD(DTYPE, 0, act_dtype),         FIELD(DTYPE, 1, state_dtype),
+        FIELD(STATE_SIZE, 0, state_size),   FIELD(SPEC_ROWS, 0, spec_rows),
+        FIELD(RING, 0, ring_length),        FIELD(TRACK_INTERVAL, 0, track_interval),
+        FIELD(VIRTUAL, 0, n_virtual),       FIELD(GRAPH, 0, graph_rows),
+        FIELD(GRAPH, 1, graph_draft),       FIELD(POOL_PAD, 0, pool_pad),
+        FIELD(SCORING, 0, multi_item_scoring), FIELD(ROUNDING, 0, stochastic_rounding),
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         struct rig g;
