@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Predicted status of every call except begin and commit: construction, layers, entries, slot
- * operations (contracts.md section 3, forward-batch.md sections 2 and 4.1, state-pool.md section
- * 2). Rules are tried in ascending number, then rows ascending. */
+ * Predicted status of construction, layers, finish and entries (contracts.md section 3,
+ * forward-batch.md sections 2 and 4.1). Rules are tried in ascending number, then rows ascending.
+ */
 #include "harness/expect.h"
 
 #include <stddef.h>
@@ -30,7 +30,7 @@ static const struct size_field SIZES[] = {
     {offsetof(struct hb_config, max_tokens), 1},
 };
 
-/* The index is the row of CFG_VARIANT; row 7 is the layer kinds. */
+/* The index is the row of CFG_VARIANT; what stands at row 7 is the first layer's kind. */
 static const struct choice_field CHOICES[] = {
     {offsetof(struct hb_config, conv_act), HB_N_CONV_ACTS},
     {offsetof(struct hb_config, gate_norm), HB_N_GATE_NORMS},
@@ -39,6 +39,9 @@ static const struct choice_field CHOICES[] = {
     {offsetof(struct hb_config, kernel_form), HB_N_FORMS},
     {offsetof(struct hb_config, thread_order), HB_N_ORDERS},
     {offsetof(struct hb_config, block_order), HB_N_ORDERS},
+    {offsetof(struct hb_config, layer_kind), HB_N_LAYER_KINDS},
+    {offsetof(struct hb_config, window_layout), HB_N_WINDOW_LAYOUTS},
+    {offsetof(struct hb_config, track_by_layer), 2},
 };
 
 static int32_t config_field(const struct hb_config *config, size_t offset) {
@@ -126,14 +129,13 @@ static int32_t check_relations(const struct hb_config *c, struct hb_error *e) {
 static int32_t check_choices(const struct hb_config *c, const struct hb_caps *caps,
                              struct hb_error *e) {
     for (int32_t row = 0; row < (int32_t)(sizeof CHOICES / sizeof CHOICES[0]); row++) {
-        int32_t value = config_field(c, CHOICES[row].offset);
-        if (!is_known(value, CHOICES[row].n_values, UINT32_MAX)) {
-            return hb_fail(e, HB_RULE_CFG_VARIANT, row, value, 0);
-        }
-    }
-    for (int32_t i = 0; i < c->n_layers; i++) {
-        if (!is_known(c->layer_kind[i], HB_N_LAYER_KINDS, caps->layer_kinds)) {
-            return hb_fail(e, HB_RULE_CFG_VARIANT, ROW_LAYER_KIND, c->layer_kind[i], 0);
+        int is_layer = row == ROW_LAYER_KIND;
+        uint32_t declared = is_layer ? caps->layer_kinds : UINT32_MAX;
+        for (int32_t i = 0; i < (is_layer ? c->n_layers : 1); i++) {
+            int32_t value = config_field(c, CHOICES[row].offset + (size_t)i * sizeof value);
+            if (!is_known(value, CHOICES[row].n_values, declared)) {
+                return hb_fail(e, HB_RULE_CFG_VARIANT, row, value, 0);
+            }
         }
     }
     if (!is_known(c->act_dtype, HB_N_FLOAT_DTYPES, caps->act_dtypes)) {
@@ -145,6 +147,74 @@ static int32_t check_choices(const struct hb_config *c, const struct hb_caps *ca
     return HB_OK;
 }
 
+/* Rules 210 .. 217: limits, caches, heads, interval, ring, ids, graphs. The product of graph sizes
+ * is below 2^62. */
+static int32_t check_limits(const struct hb_config *c, struct hb_error *e) {
+    int one_cache = (c->spec_rows == 0) != (c->max_draft == 0);
+    int32_t most = c->max_batch < HB_MAX_GRAPH_ROWS ? c->max_batch : HB_MAX_GRAPH_ROWS;
+    int has_graphs = c->graph_rows > 0;
+    int64_t graph_tokens = (int64_t)c->graph_rows * c->graph_draft;
+    const struct {
+        int broken;
+        int32_t rule, row;
+        int64_t value, limit;
+    } checks[] = {
+        {c->dt_lo > c->dt_hi, HB_RULE_CFG_DT_LIMIT, ROW_NONE, 0, 0},
+        {c->state_size > HB_MAX_STATE_SIZE, HB_RULE_CFG_STATE_SIZE, ROW_NONE, c->state_size,
+         HB_MAX_STATE_SIZE},
+        {c->spec_rows < 0 || c->max_draft < 0 || one_cache, HB_RULE_CFG_SPEC, ROW_NONE,
+         c->spec_rows, c->max_draft},
+        {c->n_heads > HB_MAX_HEADS, HB_RULE_CFG_HEADS, 0, c->n_heads, HB_MAX_HEADS},
+        {c->n_q_heads > HB_MAX_HEADS, HB_RULE_CFG_HEADS, 1, c->n_q_heads, HB_MAX_HEADS},
+        {c->track_interval != 0 && c->track_interval < c->chunk_size, HB_RULE_CFG_TRACK_INTERVAL,
+         ROW_NONE, c->track_interval, c->chunk_size},
+        {c->ring_length < 0 || c->ring_length > HB_MAX_RING, HB_RULE_CFG_RING, ROW_NONE,
+         c->ring_length, HB_MAX_RING},
+        {c->n_virtual != 0 && c->n_virtual < c->n_slots, HB_RULE_CFG_VIRTUAL, ROW_NONE,
+         c->n_virtual, c->n_slots},
+        {c->graph_rows < 0 || c->graph_rows > most, HB_RULE_CFG_GRAPH, 0, c->graph_rows, most},
+        {has_graphs && c->graph_draft < 1, HB_RULE_CFG_GRAPH, 1, c->graph_draft, 1},
+        {has_graphs && graph_tokens > c->max_tokens, HB_RULE_CFG_GRAPH, 2, graph_tokens,
+         c->max_tokens},
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+        if (checks[i].broken) {
+            return hb_fail(e, checks[i].rule, checks[i].row, checks[i].value, checks[i].limit);
+        }
+    }
+    return HB_OK;
+}
+
+/* Rules 218 .. 221: features that the backend lacks, padding of pools, what nobody has. */
+static int32_t check_features(const struct hb_config *c, const struct hb_caps *caps,
+                              struct hb_error *e) {
+    const struct {
+        int32_t asked, has;
+    } features[] = {
+        {c->graph_rows > 0 ? c->graph_rows : 0, caps->graphs},
+        {c->ring_length, caps->ring},
+        {c->n_virtual, caps->virtual_slots},
+        {c->window_layout, (caps->window_layouts >> HB_WINDOWS_STRIP & 1U) != 0},
+        {c->pool_pad > 0 ? c->pool_pad : 0, caps->pool_pad},
+        {c->track_by_layer, caps->track_by_layer},
+    };
+    for (int32_t i = 0; i < (int32_t)(sizeof features / sizeof features[0]); i++) {
+        if (features[i].asked != 0 && !features[i].has) {
+            return hb_fail(e, HB_RULE_CFG_FEATURE, i, features[i].asked, 0);
+        }
+    }
+    if (c->pool_pad < 0 || c->pool_pad > HB_MAX_POOL_PAD) {
+        return hb_fail(e, HB_RULE_CFG_POOL_PAD, ROW_NONE, c->pool_pad, HB_MAX_POOL_PAD);
+    }
+    if (c->multi_item_scoring != 0) {
+        return hb_fail(e, HB_RULE_CFG_SCORING, ROW_NONE, c->multi_item_scoring, 0);
+    }
+    if (c->stochastic_rounding != 0) {
+        return hb_fail(e, HB_RULE_CFG_ROUNDING, ROW_NONE, c->state_dtype, 0);
+    }
+    return HB_OK;
+}
+
 void hb_expect_create(const struct hb_config *config, const struct hb_caps *caps,
                       struct hb_error *e) {
     hb_error_clear(e);
@@ -152,28 +222,9 @@ void hb_expect_create(const struct hb_config *config, const struct hb_caps *caps
         (void)hb_fail(e, HB_RULE_CFG_LAYERS, ROW_NONE, config->n_layers, HB_MAX_LAYERS);
         return;
     }
-    if (check_sizes(config, e) != HB_OK || check_relations(config, e) != HB_OK ||
-        check_choices(config, caps, e) != HB_OK) {
-        return;
-    }
-    if (config->dt_lo > config->dt_hi) {
-        (void)hb_fail(e, HB_RULE_CFG_DT_LIMIT, ROW_NONE, 0, 0);
-        return;
-    }
-    if (config->state_size > HB_MAX_STATE_SIZE) {
-        (void)hb_fail(e, HB_RULE_CFG_STATE_SIZE, ROW_NONE, config->state_size, HB_MAX_STATE_SIZE);
-        return;
-    }
-    int32_t rows = config->spec_rows;
-    int32_t draft = config->max_draft;
-    if (rows < 0 || draft < 0 || (rows == 0) != (draft == 0)) {
-        (void)hb_fail(e, HB_RULE_CFG_SPEC, ROW_NONE, rows, draft);
-        return;
-    }
-    if (config->n_heads > HB_MAX_HEADS) {
-        (void)hb_fail(e, HB_RULE_CFG_HEADS, 0, config->n_heads, HB_MAX_HEADS);
-    } else if (config->n_q_heads > HB_MAX_HEADS) {
-        (void)hb_fail(e, HB_RULE_CFG_HEADS, 1, config->n_q_heads, HB_MAX_HEADS);
+    if (check_sizes(config, e) == HB_OK && check_relations(config, e) == HB_OK &&
+        check_choices(config, caps, e) == HB_OK && check_limits(config, e) == HB_OK) {
+        (void)check_features(config, caps, e);
     }
 }
 
@@ -284,64 +335,4 @@ void hb_expect_entry(const struct hb_config *config, const struct hb_forward_pha
         seen.layers_run = 0; /* an idle entry runs nothing, so it may be called again */
     }
     check_layer(config, &seen, layer_id, io, e);
-}
-
-void hb_expect_take(const struct hb_slot_model *slots, int32_t n, int32_t kind,
-                    struct hb_error *e) {
-    hb_error_clear(e);
-    if (n < 0) {
-        (void)hb_fail(e, HB_RULE_TAKE_NEGATIVE, ROW_NONE, n, 0);
-    } else if (n > slots->n_free) {
-        (void)hb_fail(e, HB_RULE_TAKE_EXHAUSTED, ROW_NONE, n, slots->n_free);
-    } else if (kind != HB_SLOT_LIVE && kind != HB_SLOT_TRACK) {
-        (void)hb_fail(e, HB_RULE_TAKE_KIND, ROW_NONE, kind, 0);
-    }
-}
-
-/* OP_SLOT_RANGE for all ids, then OP_SLOT_FREED for all ids. */
-static int32_t check_ids(const struct hb_slot_model *slots, int32_t n, const int32_t *ids,
-                         struct hb_error *e) {
-    for (int32_t i = 0; i < n; i++) {
-        if (ids[i] < 1 || ids[i] > slots->n_slots) {
-            return hb_fail(e, HB_RULE_OP_SLOT_RANGE, i, ids[i], slots->n_slots);
-        }
-    }
-    for (int32_t i = 0; i < n; i++) {
-        if (slots->kind[ids[i]] == HB_SLOT_FREE) {
-            return hb_fail(e, HB_RULE_OP_SLOT_FREED, i, ids[i], 0);
-        }
-    }
-    return HB_OK;
-}
-
-void hb_expect_free(const struct hb_slot_model *slots, int32_t n, const int32_t *ids,
-                    struct hb_error *e) {
-    hb_error_clear(e);
-    if (check_ids(slots, n, ids, e) != HB_OK) {
-        return;
-    }
-    for (int32_t later = 1; later < n; later++) {
-        for (int32_t i = 0; i < later; i++) {
-            if (ids[i] == ids[later]) {
-                (void)hb_fail(e, HB_RULE_OP_SLOT_DUPLICATE, later, ids[later], 0);
-                return;
-            }
-        }
-    }
-}
-
-void hb_expect_copy(const struct hb_slot_model *slots, int32_t src, int32_t dst,
-                    struct hb_error *e) {
-    const int32_t ids[2] = {src, dst};
-    hb_error_clear(e);
-    if (check_ids(slots, 2, ids, e) == HB_OK && src == dst) {
-        (void)hb_fail(e, HB_RULE_COPY_ALIAS, ROW_NONE, src, 0);
-    }
-}
-
-void hb_expect_table(const struct hb_slot_model *slots, int32_t req, struct hb_error *e) {
-    hb_error_clear(e);
-    if (req < 0 || req >= slots->req_pool_size) {
-        (void)hb_fail(e, HB_RULE_TABLE_RANGE, ROW_NONE, req, (int64_t)slots->req_pool_size - 1);
-    }
 }

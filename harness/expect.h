@@ -51,6 +51,8 @@ void hb_expect_capture(const struct hb_config *config, const struct hb_caps *cap
                        const struct hb_graph_phase *graphs, const struct hb_batch *batch, struct hb_error *e);
 void hb_expect_replay(const struct hb_config *config, const struct hb_caps *caps, const struct hb_slot_model *slots,
                       const struct hb_graph_phase *graphs, const struct hb_batch *batch, struct hb_error *e);
+/* R of an accepted batch: original_batch_size or B; in a replay B - p, 0 in IDLE (graph.md section 3). */
+int32_t hb_expect_real_rows(const struct hb_batch *batch, int32_t is_replay);
 /* phase: has_metadata, mode and n_tokens of the begun batch, and which layers have run (bits). */
 struct hb_forward_phase {
     int32_t has_metadata, mode, n_tokens;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Predicted status of begin: one table of checks in ascending rule number (forward-batch.md section
- * 4, tracking.md section 6, speculative.md sections 1-3, contracts.md section 3). A check may rely
- * on every check above it: array lengths fit once the SHAPE rules have passed. */
+ * Predicted status of begin, capture and replay: one table of checks in ascending rule number
+ * (forward-batch.md section 4, tracking.md section 6, speculative.md sections 1-3, graph.md section
+ * 5, contracts.md section 3). A check may rely on every check above it that applies in the same
+ * call: array lengths fit once the SHAPE rules have passed. */
 #include "harness/expect_internal.h"
 
 #include <string.h>
@@ -114,77 +115,94 @@ static HB_EXPECT_CHECK(over_capacity) {
 }
 
 /* clang-format off */
-#define ROW(rule, when, check, array, count) {HB_RULE_##rule, when, hb_expect_##check, array, count}
+#define ROW(rule, calls, when, check, array, count)                                                \
+    {HB_RULE_##rule, calls, when, hb_expect_##check, array, count}
 static const struct hb_expect_check CHECKS[] = {
-    ROW(REQ_NULL, ON_ROWS, array_absent, ARRAY_REQ, COUNT_BATCH),
-    ROW(SEQ_LENS_NULL, ON_ROWS, array_absent, ARRAY_SEQ, COUNT_BATCH),
-    ROW(EXTEND_LENS_NULL, ON_EXTEND, array_absent, ARRAY_EXTEND, COUNT_EXTEND),
-    ROW(PREFIX_LENS_NULL, ON_EXTEND, array_absent, ARRAY_PREFIX, COUNT_EXTEND),
-    ROW(EXTEND_NUM_NULL, ON_EXTEND, extend_num_absent, 0, 0),
-    ROW(TRACK_INDICES_NULL, ON_TRACKS | IF_MASKED, track_array_absent, ARRAY_TRACK, 0),
-    ROW(TRACK_LENS_NULL, ON_EXTEND | IF_MASKED, track_array_absent, ARRAY_TRACK_LEN, 0),
-    ROW(CACHE_LOC_NULL, ON_ROWS | IF_ATTENTION, array_absent, ARRAY_LOC, COUNT_TOKENS),
-    ROW(REQ_TO_TOKEN_NULL, ON_ROWS | IF_ATTENTION, array_absent, ARRAY_TOKENS, COUNT_BATCH),
-    ROW(LINKS_NULL, ON_VERIFY, one_link_array, 0, 0),
-    ROW(BATCH_NEGATIVE, ON_ANY, count_negative, 0, COUNT_BATCH),
-    ROW(TOKENS_NEGATIVE, ON_ANY, count_negative, 0, COUNT_TOKENS),
-    ROW(N_EXTEND_ROWS, ON_EXTEND, extend_rows_misfit, 0, 0),
-    ROW(REQ_LENGTH, ON_ROWS, length_differs, ARRAY_REQ, COUNT_BATCH),
-    ROW(SEQ_LENS_LENGTH, ON_ROWS, length_differs, ARRAY_SEQ, COUNT_BATCH),
-    ROW(EXTEND_LENS_LENGTH, ON_EXTEND, length_differs, ARRAY_EXTEND, COUNT_EXTEND),
-    ROW(EXTEND_CPU_LENGTH, ON_EXTEND, length_differs, ARRAY_EXTEND_CPU, COUNT_EXTEND),
-    ROW(EXTEND_CPU_VALUE, ON_EXTEND, extend_cpu_differs, 0, 0),
-    ROW(PREFIX_LENS_LENGTH, ON_EXTEND, length_differs, ARRAY_PREFIX, COUNT_EXTEND),
-    ROW(START_LOC_LENGTH, ON_EXTEND, length_differs, ARRAY_START, COUNT_EXTEND),
-    ROW(START_LOC_VALUE, ON_EXTEND, start_loc_differs, 0, 0),
-    ROW(EXTEND_NUM_VALUE, ON_EXTEND, extend_num_differs, 0, 0),
-    ROW(TOKENS_SHORT, ON_TRACKS, tokens_short, 0, 0),
-    ROW(TRACK_MASK_LENGTH, ON_ROWS, length_differs, ARRAY_MASK, COUNT_BATCH),
-    ROW(TRACK_INDICES_LENGTH, ON_TRACKS | IF_MASKED, length_differs, ARRAY_TRACK, COUNT_BATCH),
-    ROW(TRACK_LENS_LENGTH, ON_EXTEND | IF_MASKED, length_differs, ARRAY_TRACK_LEN, COUNT_BATCH),
-    ROW(CACHE_LOC_LENGTH, ON_ROWS | IF_ATTENTION, length_differs, ARRAY_LOC, COUNT_TOKENS),
-    ROW(REQ_TO_TOKEN_ROWS, ON_ROWS | IF_ATTENTION, token_rows_differ, 0, 0),
-    ROW(REQ_TO_TOKEN_COLS, ON_ROWS | IF_ATTENTION, token_cols_differ, 0, 0),
-    ROW(VERIFY_TOKENS, ON_VERIFY | IF_UNIFORM, verify_tokens_differ, 0, 0),
-    ROW(LINKS_LENGTH, ON_VERIFY | IF_LINKED, links_length_differs, 0, 0),
-    ROW(RAGGED_LENGTH, ON_VERIFY | IF_RAGGED, length_differs, ARRAY_LAYOUT, COUNT_LAYOUT),
-    ROW(RAGGED_ORDER, ON_VERIFY | IF_RAGGED, layout_decreases, 0, 0),
-    ROW(RAGGED_TOTAL, ON_VERIFY | IF_RAGGED, layout_total_differs, 0, 0),
-    ROW(BATCH_CAPACITY, ON_ANY, over_capacity, 0, COUNT_BATCH),
-    ROW(TOKENS_CAPACITY, ON_ANY, over_capacity, 0, COUNT_TOKENS),
-    ROW(DRAFT_CAPACITY, ON_VERIFY, draft_over_capacity, 0, 0),
-    ROW(SPEC_ROWS_CAPACITY, ON_VERIFY, rows_over_caches, 0, 0),
-    ROW(ORIGINAL_RANGE, ON_ALL, original_outside, 0, 0),
-    ROW(REQ_RANGE, ON_ROWS, req_outside, 0, 0),
-    ROW(REQ_PADDING, ON_ROWS, padding_nonzero, 0, 0),
-    ROW(SLOT_RANGE, ON_ROWS, slot_outside, 0, 0),
-    ROW(SEQ_LEN_RANGE, ON_ROWS, decode_seq_len_low, 0, 0),
-    ROW(EXTEND_LEN_RANGE, ON_EXTEND, extend_value_low, ARRAY_EXTEND, 0),
-    ROW(PREFIX_RANGE, ON_EXTEND, extend_value_low, ARRAY_PREFIX, 0),
-    ROW(PREFIX_SUM, ON_EXTEND, prefix_sum_differs, 0, 0),
-    ROW(TRACK_MASK_PADDING, ON_TRACKS | IF_MASKED, mask_on_padding, 0, 0),
-    ROW(TRACK_MASK_DECODE, ON_EXTEND | IF_MASKED | IF_MIXED, mask_on_decode, 0, 0),
-    ROW(TRACK_SLOT_RANGE, ON_TRACKS | IF_MASKED, track_slot_outside, 0, 0),
-    ROW(TRACK_LEN_SHORT, ON_EXTEND | IF_MASKED, track_len_outside, 0, 0),
-    ROW(TRACK_LEN_LONG, ON_EXTEND | IF_MASKED, track_len_outside, 0, 0),
-    ROW(CACHE_LOC_RANGE, ON_ROWS | IF_ATTENTION, cache_loc_outside, 0, 0),
-    ROW(CONTEXT_RANGE, ON_ROWS | IF_ATTENTION, context_exceeded, 0, 0),
-    ROW(REQ_TO_TOKEN_NEW, ON_ROWS | IF_ATTENTION, new_token_differs, 0, 0),
-    ROW(REQ_TO_TOKEN_PREFIX, ON_ROWS | IF_ATTENTION, prefix_token_outside, 0, 0),
-    ROW(DRAFT_RANGE, ON_VERIFY, draft_low, 0, 0),
-    ROW(RAGGED_ROW, ON_VERIFY | IF_RAGGED, row_nodes_outside, 0, 0),
-    ROW(LINK_RANGE, ON_VERIFY | IF_LINKED, link_outside, 0, 0),
-    ROW(LINK_ORDER, ON_VERIFY | IF_LINKED, link_backwards, 0, 0),
-    ROW(LINK_TREE, ON_VERIFY | IF_LINKED, link_no_tree, 0, 0),
-    ROW(TRACK_MASK_VERIFY, ON_VERIFY | IF_MASKED, mask_in_verify, 0, 0),
-    ROW(SLOT_FREED, ON_ROWS, live_slot_freed, 0, 0),
-    ROW(TRACK_SLOT_FREED, ON_TRACKS | IF_MASKED, track_slot_freed, 0, 0),
-    ROW(SLOT_DUPLICATE, ON_ROWS, live_slot_shared, 0, 0),
-    ROW(TRACK_DUPLICATE, ON_TRACKS | IF_MASKED, track_slot_shared, 0, 0),
-    ROW(CACHE_LOC_DUPLICATE, ON_ROWS | IF_ATTENTION, cache_loc_shared, 0, 0),
-    ROW(SLOT_NOT_LIVE, ON_ROWS, live_slot_is_checkpoint, 0, 0),
-    ROW(TRACK_ALIAS_ROW, ON_TRACKS | IF_MASKED, track_slot_is_live_row, 0, 0),
-    ROW(TRACK_ALIAS_SLOT, ON_TRACKS | IF_MASKED, track_slot_wrong_kind, 0, 0),
+    ROW(GRAPH_NO_INIT, BY_GRAPH, ON_ALL, graph_absent, 0, 0),
+    ROW(GRAPH_TWICE, BY_CAPTURE, ON_ALL, captured_before, 0, 0),
+    ROW(GRAPH_NOT_CAPTURED, BY_REPLAY, ON_ALL, not_captured, 0, 0),
+    ROW(GRAPH_MODE, BY_REPLAY, ON_ALL, captured_mode_differs, 0, 0),
+    ROW(GRAPH_LINKS, BY_REPLAY, ON_VERIFY, captured_links_differ, 0, 0),
+    ROW(REQ_NULL, BY_RUN, ON_ROWS, array_absent, ARRAY_REQ, COUNT_BATCH),
+    ROW(SEQ_LENS_NULL, BY_RUN, ON_ROWS, array_absent, ARRAY_SEQ, COUNT_BATCH),
+    ROW(EXTEND_LENS_NULL, BY_BEGIN, ON_EXTEND, array_absent, ARRAY_EXTEND, COUNT_EXTEND),
+    ROW(PREFIX_LENS_NULL, BY_BEGIN, ON_EXTEND, array_absent, ARRAY_PREFIX, COUNT_EXTEND),
+    ROW(EXTEND_NUM_NULL, BY_BEGIN, ON_EXTEND, extend_num_absent, 0, 0),
+    ROW(TRACK_INDICES_NULL, BY_RUN, ON_TRACKS | IF_MASKED, track_array_absent, ARRAY_TRACK, 0),
+    ROW(TRACK_LENS_NULL, BY_BEGIN, ON_EXTEND | IF_MASKED, track_array_absent, ARRAY_TRACK_LEN, 0),
+    ROW(CACHE_LOC_NULL, BY_RUN, ON_ROWS | IF_ATTENTION, array_absent, ARRAY_LOC, COUNT_TOKENS),
+    ROW(REQ_TO_TOKEN_NULL, BY_RUN, ON_ROWS | IF_ATTENTION, array_absent, ARRAY_TOKENS, COUNT_BATCH),
+    ROW(LINKS_NULL, BY_ANY, ON_VERIFY, one_link_array, 0, 0),
+    ROW(BATCH_NEGATIVE, BY_ANY, ON_ANY, count_negative, 0, COUNT_BATCH),
+    ROW(TOKENS_NEGATIVE, BY_ANY, ON_ANY, count_negative, 0, COUNT_TOKENS),
+    ROW(N_EXTEND_ROWS, BY_BEGIN, ON_EXTEND, extend_rows_misfit, 0, 0),
+    ROW(REQ_LENGTH, BY_RUN, ON_ROWS, length_differs, ARRAY_REQ, COUNT_BATCH),
+    ROW(SEQ_LENS_LENGTH, BY_RUN, ON_ROWS, length_differs, ARRAY_SEQ, COUNT_BATCH),
+    ROW(EXTEND_LENS_LENGTH, BY_BEGIN, ON_EXTEND, length_differs, ARRAY_EXTEND, COUNT_EXTEND),
+    ROW(EXTEND_CPU_LENGTH, BY_BEGIN, ON_EXTEND, length_differs, ARRAY_EXTEND_CPU, COUNT_EXTEND),
+    ROW(EXTEND_CPU_VALUE, BY_BEGIN, ON_EXTEND, extend_cpu_differs, 0, 0),
+    ROW(PREFIX_LENS_LENGTH, BY_BEGIN, ON_EXTEND, length_differs, ARRAY_PREFIX, COUNT_EXTEND),
+    ROW(START_LOC_LENGTH, BY_BEGIN, ON_EXTEND, length_differs, ARRAY_START, COUNT_EXTEND),
+    ROW(START_LOC_VALUE, BY_BEGIN, ON_EXTEND, start_loc_differs, 0, 0),
+    ROW(EXTEND_NUM_VALUE, BY_BEGIN, ON_EXTEND, extend_num_differs, 0, 0),
+    ROW(TOKENS_SHORT, BY_BEGIN, ON_TRACKS, tokens_short, 0, 0),
+    ROW(TRACK_MASK_LENGTH, BY_RUN, ON_ROWS, length_differs, ARRAY_MASK, COUNT_BATCH),
+    ROW(TRACK_INDICES_LENGTH, BY_BEGIN, ON_TRACKS | IF_MASKED, length_differs, ARRAY_TRACK, COUNT_BATCH),
+    ROW(TRACK_INDICES_LENGTH, BY_REPLAY, ON_DECODE, track_short, ARRAY_TRACK, COUNT_BATCH),
+    ROW(TRACK_LENS_LENGTH, BY_BEGIN, ON_EXTEND | IF_MASKED, length_differs, ARRAY_TRACK_LEN, COUNT_BATCH),
+    ROW(CACHE_LOC_LENGTH, BY_RUN, ON_ROWS | IF_ATTENTION, length_differs, ARRAY_LOC, COUNT_TOKENS),
+    ROW(REQ_TO_TOKEN_ROWS, BY_RUN, ON_ROWS | IF_ATTENTION, token_rows_differ, 0, 0),
+    ROW(REQ_TO_TOKEN_COLS, BY_RUN, ON_ROWS | IF_ATTENTION, token_cols_differ, 0, 0),
+    ROW(VERIFY_TOKENS, BY_BEGIN, ON_VERIFY | IF_UNIFORM, verify_tokens_differ, 0, 0),
+    ROW(LINKS_LENGTH, BY_ANY, ON_VERIFY | IF_LINKED, links_length_differs, 0, 0),
+    ROW(RAGGED_LENGTH, BY_BEGIN, ON_VERIFY | IF_RAGGED, length_differs, ARRAY_LAYOUT, COUNT_LAYOUT),
+    ROW(RAGGED_ORDER, BY_BEGIN, ON_VERIFY | IF_RAGGED, layout_decreases, 0, 0),
+    ROW(RAGGED_TOTAL, BY_BEGIN, ON_VERIFY | IF_RAGGED, layout_total_differs, 0, 0),
+    ROW(CPU_LENS_LENGTH, BY_RUN, ON_GRAPHS, length_differs, ARRAY_SEQ_CPU, COUNT_BATCH),
+    ROW(GRAPH_TOKENS, BY_GRAPH, ON_ALL, graph_tokens_differ, 0, 0),
+    ROW(GRAPH_DRAFT, BY_GRAPH, ON_VERIFY, graph_draft_differs, 0, 0),
+    ROW(BATCH_CAPACITY, BY_ANY, ON_ANY, over_capacity, 0, COUNT_BATCH),
+    ROW(TOKENS_CAPACITY, BY_ANY, ON_ANY, over_capacity, 0, COUNT_TOKENS),
+    ROW(DRAFT_CAPACITY, BY_BEGIN | BY_CAPTURE, ON_VERIFY, draft_over_capacity, 0, 0),
+    ROW(SPEC_ROWS_CAPACITY, BY_ANY, ON_VERIFY, rows_over_caches, 0, 0),
+    ROW(GRAPH_CAPACITY, BY_GRAPH, ON_ALL, graph_rows_outside, 0, 0),
+    ROW(PADDING_RANGE, BY_REPLAY, ON_GRAPHS, padding_outside, 0, 0),
+    ROW(PADDING_COUNT, BY_REPLAY, ON_GRAPHS, padding_inside, 0, 0),
+    ROW(ORIGINAL_RANGE, BY_BEGIN, ON_ALL, original_outside, 0, 0),
+    ROW(REQ_RANGE, BY_RUN, ON_ROWS, req_outside, 0, 0),
+    ROW(REQ_PADDING, BY_BEGIN, ON_ROWS, padding_nonzero, 0, 0),
+    ROW(SLOT_RANGE, BY_RUN, ON_ROWS, slot_outside, 0, 0),
+    ROW(SEQ_LEN_RANGE, BY_RUN, ON_ROWS, decode_seq_len_low, 0, 0),
+    ROW(EXTEND_LEN_RANGE, BY_BEGIN, ON_EXTEND, extend_value_low, ARRAY_EXTEND, 0),
+    ROW(PREFIX_RANGE, BY_BEGIN, ON_EXTEND, extend_value_low, ARRAY_PREFIX, 0),
+    ROW(PREFIX_SUM, BY_BEGIN, ON_EXTEND, prefix_sum_differs, 0, 0),
+    ROW(TRACK_MASK_PADDING, BY_RUN, ON_TRACKS | IF_MASKED, mask_on_padding, 0, 0),
+    ROW(TRACK_MASK_DECODE, BY_BEGIN, ON_EXTEND | IF_MASKED | IF_MIXED, mask_on_decode, 0, 0),
+    ROW(TRACK_SLOT_RANGE, BY_RUN, ON_TRACKS | IF_MASKED, track_slot_outside, 0, 0),
+    ROW(TRACK_LEN_SHORT, BY_BEGIN, ON_EXTEND | IF_MASKED, track_len_outside, 0, 0),
+    ROW(TRACK_LEN_LONG, BY_BEGIN, ON_EXTEND | IF_MASKED, track_len_outside, 0, 0),
+    ROW(CACHE_LOC_RANGE, BY_RUN, ON_ROWS | IF_ATTENTION, cache_loc_outside, 0, 0),
+    ROW(CONTEXT_RANGE, BY_RUN, ON_ROWS | IF_ATTENTION, context_exceeded, 0, 0),
+    ROW(REQ_TO_TOKEN_NEW, BY_RUN, ON_ROWS | IF_ATTENTION, new_token_differs, 0, 0),
+    ROW(REQ_TO_TOKEN_PREFIX, BY_RUN, ON_ROWS | IF_ATTENTION, prefix_token_outside, 0, 0),
+    ROW(DRAFT_RANGE, BY_BEGIN, ON_VERIFY, draft_low, 0, 0),
+    ROW(RAGGED_ROW, BY_BEGIN, ON_VERIFY | IF_RAGGED, row_nodes_outside, 0, 0),
+    ROW(LINK_RANGE, BY_RUN, ON_VERIFY | IF_LINKED, link_outside, 0, 0),
+    ROW(LINK_ORDER, BY_RUN, ON_VERIFY | IF_LINKED, link_backwards, 0, 0),
+    ROW(LINK_TREE, BY_RUN, ON_VERIFY | IF_LINKED, link_no_tree, 0, 0),
+    ROW(TRACK_MASK_VERIFY, BY_RUN, ON_VERIFY | IF_MASKED, mask_in_verify, 0, 0),
+    ROW(CPU_LENS_VALUE, BY_RUN, ON_GRAPHS, cpu_len_differs, 0, 0),
+    ROW(SLOT_FREED, BY_RUN, ON_ROWS, live_slot_freed, 0, 0),
+    ROW(TRACK_SLOT_FREED, BY_RUN, ON_TRACKS | IF_MASKED, track_slot_freed, 0, 0),
+    ROW(RING_PENDING, BY_RUN, ON_FOLDED, ring_pending, 0, 0),
+    ROW(SLOT_DUPLICATE, BY_RUN, ON_ROWS, live_slot_shared, 0, 0),
+    ROW(TRACK_DUPLICATE, BY_RUN, ON_TRACKS | IF_MASKED, track_slot_shared, 0, 0),
+    ROW(CACHE_LOC_DUPLICATE, BY_RUN, ON_ROWS | IF_ATTENTION, cache_loc_shared, 0, 0),
+    ROW(SLOT_NOT_LIVE, BY_RUN, ON_ROWS, live_slot_is_checkpoint, 0, 0),
+    ROW(TRACK_ALIAS_ROW, BY_RUN, ON_TRACKS | IF_MASKED, track_slot_is_live_row, 0, 0),
+    ROW(TRACK_ALIAS_SLOT, BY_RUN, ON_TRACKS | IF_MASKED, track_slot_wrong_kind, 0, 0),
+    ROW(GRAPH_RAGGED, BY_GRAPH, ON_VERIFY, layout_in_graph, 0, 0),
+    ROW(STRIP_TREE, BY_ANY, ON_VERIFY | IF_LINKED, links_in_strip, 0, 0),
 };
 #undef ROW
 /* clang-format on */
@@ -238,6 +256,7 @@ static void view_arrays(struct hb_expect_view *v, const struct hb_batch *b) {
 #define TAKE(id, field) v->array[id] = (struct hb_expect_array){b->field.data, b->field.len}
     TAKE(ARRAY_REQ, req_pool_indices);
     TAKE(ARRAY_SEQ, seq_lens);
+    TAKE(ARRAY_SEQ_CPU, seq_lens_cpu);
     TAKE(ARRAY_EXTEND, extend_seq_lens);
     TAKE(ARRAY_EXTEND_CPU, extend_seq_lens_cpu);
     TAKE(ARRAY_PREFIX, extend_prefix_lens);
@@ -265,24 +284,27 @@ static void view_verify(struct hb_expect_view *v) {
 }
 
 /* Derived counts are right as soon as the lengths they stand on have passed their checks. */
-static void view_make(struct hb_expect_view *v, const struct hb_config *config,
-                      const struct hb_slot_model *slots, const struct hb_batch *b,
-                      uint32_t family) {
+static void view_make(struct hb_expect_view *v, const struct hb_expect_context *context,
+                      const struct hb_batch *b, uint32_t family) {
     memset(v, 0, sizeof *v);
-    v->config = config;
-    v->slots = slots;
+    v->config = context->config;
+    v->slots = context->slots;
+    v->graphs = context->graphs;
     v->batch = b;
-    v->holds = family | (has_attention(config) ? IF_ATTENTION : 0U);
+    v->holds = family | (has_attention(context->config) ? IF_ATTENTION : 0U);
     v->count[COUNT_BATCH] = b->batch_size;
     v->count[COUNT_EXTEND] = b->n_extend;
     v->count[COUNT_TOKENS] = b->n_tokens;
     v->count[COUNT_LAYOUT] = (int64_t)b->batch_size + 1;
-    v->real_rows = b->has_original_batch_size ? b->original_batch_size : b->batch_size;
+    v->real_rows = hb_expect_real_rows(b, context->call == BY_REPLAY);
     v->first_masked = -1;
     if ((family & ON_ROWS) == 0) {
         return;
     }
     view_arrays(v, b);
+    if (context->call != BY_BEGIN) {
+        v->array[ARRAY_LAYOUT] = (struct hb_expect_array){NULL, 0};
+    }
     find_mask(v);
     v->real_tokens = v->real_rows;
     if ((family & ON_VERIFY) != 0) {
@@ -298,38 +320,52 @@ static void view_make(struct hb_expect_view *v, const struct hb_config *config,
     }
 }
 
-void hb_expect_begin(const struct hb_config *config, const struct hb_caps *caps,
-                     const struct hb_slot_model *slots, const struct hb_batch *batch,
-                     struct hb_error *e) {
+/* Whether the backend has the mode, and what of a verify is given. */
+static int is_supported(const struct hb_caps *caps, const struct hb_batch *b, uint32_t family) {
+    int trees = b->retrieve_next_token.data != NULL || b->retrieve_next_sibling.data != NULL;
+    int ragged = b->ragged_verify_layout.data != NULL;
+    int lacks =
+        family == ON_VERIFY && ((trees && !caps->tree_verify) || (ragged && !caps->ragged_verify));
+    return ((caps->modes >> b->forward_mode) & 1U) != 0 && !lacks;
+}
+
+static int applies(const struct hb_expect_check *c, uint32_t call, uint32_t holds) {
+    uint32_t conditions = c->when & CONDITIONS;
+    return (c->calls & call) != 0 && (holds & c->when & ON_ANY) != 0 &&
+           (holds & conditions) == conditions;
+}
+
+void hb_expect_judge(const struct hb_expect_context *context, const struct hb_batch *batch,
+                     int32_t bad_mode, uint32_t modes, struct hb_error *e) {
     hb_error_clear(e);
     if (batch == NULL) {
         (void)hb_fail(e, HB_RULE_BATCH_NULL, -1, 0, 0);
         return;
     }
     uint32_t family = mode_family(batch->forward_mode);
-    if (family == 0) {
-        (void)hb_fail(e, HB_RULE_MODE_INVALID, -1, batch->forward_mode, 0);
+    if (family == 0 || ((modes >> batch->forward_mode) & 1U) == 0) {
+        (void)hb_fail(e, bad_mode, -1, batch->forward_mode, 0);
         return;
     }
-    int trees =
-        batch->retrieve_next_token.data != NULL || batch->retrieve_next_sibling.data != NULL;
-    int ragged = batch->ragged_verify_layout.data != NULL;
-    int lacks =
-        family == ON_VERIFY && ((trees && !caps->tree_verify) || (ragged && !caps->ragged_verify));
-    if (((caps->modes >> batch->forward_mode) & 1U) == 0 || lacks) {
+    if (!is_supported(context->caps, batch, family)) {
         (void)hb_fail(e, HB_RULE_MODE_UNSUPPORTED, -1, batch->forward_mode, 0);
         return;
     }
     struct hb_expect_view v;
-    view_make(&v, config, slots, batch, family);
+    view_make(&v, context, batch, family);
     for (size_t i = 0; i < sizeof CHECKS / sizeof CHECKS[0]; i++) {
         const struct hb_expect_check *c = &CHECKS[i];
-        uint32_t conditions = c->when & CONDITIONS;
         struct hb_expect_finding f = {-1, 0, 0};
-        if ((v.holds & c->when & ON_ANY) != 0 && (v.holds & conditions) == conditions &&
-            c->broken(&v, c, &f)) {
+        if (applies(c, context->call, v.holds) && c->broken(&v, c, &f)) {
             (void)hb_fail(e, c->rule, (int32_t)f.row, f.value, f.limit);
             return;
         }
     }
+}
+
+void hb_expect_begin(const struct hb_config *config, const struct hb_caps *caps,
+                     const struct hb_slot_model *slots, const struct hb_batch *batch,
+                     struct hb_error *e) {
+    const struct hb_expect_context context = {config, caps, slots, NULL, BY_BEGIN};
+    hb_expect_judge(&context, batch, HB_RULE_MODE_INVALID, UINT32_MAX, e);
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Predicted status of a commit (speculative.md section 5): rules in ascending number, then rows
  * ascending. */
-#include "harness/expect.h"
-
-#include <stddef.h>
+#include "harness/expect_internal.h"
 
 enum { ROW_NONE = -1 };
 
@@ -63,7 +61,7 @@ static int step_outside(const struct view *v, int32_t r, int64_t *value, int64_t
 }
 
 static int target_outside(const struct view *v, int32_t r, int64_t *value, int64_t *limit) {
-    *limit = v->slots->n_slots;
+    *limit = id_count(v->slots);
     *value = tracks(v, r) ? target(v, r) : 1;
     return *value < 1 || *value > *limit;
 }
@@ -77,13 +75,21 @@ static int track_step_outside(const struct view *v, int32_t r, int64_t *value, i
 static int slot_freed(const struct view *v, int32_t r, int64_t *value, int64_t *limit) {
     *value = v->verify->slots[r];
     *limit = 0;
-    return (steps(v, r) || tracks(v, r)) && v->slots->kind[*value] == HB_SLOT_FREE;
+    return (steps(v, r) || tracks(v, r)) && kind_of(v->slots, *value) == HB_SLOT_FREE;
+}
+
+/* The id belongs to somebody else now: an ABA of slots. */
+static int slot_stale(const struct view *v, int32_t r, int64_t *value, int64_t *limit) {
+    *value = v->verify->slots[r];
+    *limit = 0;
+    return (steps(v, r) || tracks(v, r)) &&
+           v->slots->generation[*value] != v->verify->generations[r];
 }
 
 static int target_freed(const struct view *v, int32_t r, int64_t *value, int64_t *limit) {
     *value = tracks(v, r) ? target(v, r) : 0;
     *limit = 0;
-    return tracks(v, r) && v->slots->kind[*value] == HB_SLOT_FREE;
+    return tracks(v, r) && kind_of(v->slots, *value) == HB_SLOT_FREE;
 }
 
 static int target_shared(const struct view *v, int32_t r, int64_t *value, int64_t *limit) {
@@ -100,7 +106,7 @@ static int target_shared(const struct view *v, int32_t r, int64_t *value, int64_
 static int target_wrong_kind(const struct view *v, int32_t r, int64_t *value, int64_t *limit) {
     *value = tracks(v, r) ? target(v, r) : 0;
     *limit = 0;
-    return tracks(v, r) && v->slots->kind[*value] != HB_SLOT_TRACK;
+    return tracks(v, r) && kind_of(v->slots, *value) != HB_SLOT_TRACK;
 }
 
 static const struct {
@@ -112,6 +118,7 @@ static const struct {
     {HB_RULE_COMMIT_TRACK_STEP, track_step_outside},
     {HB_RULE_COMMIT_SLOT_FREED, slot_freed},
     {HB_RULE_COMMIT_TRACK_FREED, target_freed},
+    {HB_RULE_COMMIT_SLOT_STALE, slot_stale},
     {HB_RULE_COMMIT_TRACK_DUPLICATE, target_shared},
     {HB_RULE_COMMIT_TRACK_ALIAS, target_wrong_kind},
 };

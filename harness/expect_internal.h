@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Private to the prediction of begin: the batch as its checks see it, and the checks of single
- * rows and of a verify. */
+ * Private to the prediction: the batch as the checks of begin, capture and replay see it, the
+ * checks of single rows, of a verify and of graphs, and ids as all calls see them. */
 #ifndef HB_HARNESS_EXPECT_INTERNAL_H
 #define HB_HARNESS_EXPECT_INTERNAL_H
 
@@ -11,6 +11,7 @@
 enum hb_expect_array_id {
     ARRAY_REQ,
     ARRAY_SEQ,
+    ARRAY_SEQ_CPU,
     ARRAY_EXTEND,
     ARRAY_EXTEND_CPU,
     ARRAY_PREFIX,
@@ -27,6 +28,16 @@ enum hb_expect_array_id {
 };
 enum hb_expect_count_id { COUNT_BATCH, COUNT_EXTEND, COUNT_TOKENS, COUNT_LAYOUT, N_COUNTS };
 
+/* The calls that a check belongs to. */
+enum hb_expect_call {
+    BY_BEGIN = 1,
+    BY_CAPTURE = 2,
+    BY_REPLAY = 4,
+    BY_GRAPH = BY_CAPTURE | BY_REPLAY,
+    BY_RUN = BY_BEGIN | BY_REPLAY, /* rows are live */
+    BY_ANY = BY_BEGIN | BY_GRAPH
+};
+
 /* When a check applies: any of the families, and all of the conditions. */
 enum hb_expect_when {
     ON_EXTEND = 1,
@@ -36,6 +47,8 @@ enum hb_expect_when {
     ON_DRAFT = 16,                     /* DRAFT_EXTEND_V2 */
     ON_TRACKS = ON_EXTEND | ON_DECODE, /* rows may be tracked */
     ON_ROWS = ON_TRACKS | ON_VERIFY,
+    ON_GRAPHS = ON_DECODE | ON_VERIFY, /* modes that a graph runs with live rows */
+    ON_FOLDED = ON_EXTEND | ON_VERIFY, /* modes that know nothing of the replay ring */
     ON_ALL = ON_ROWS | ON_IDLE,
     ON_ANY = ON_ALL | ON_DRAFT,
     IF_ATTENTION = 32,
@@ -52,10 +65,21 @@ struct hb_expect_array {
     int64_t len;
 };
 
-/* The batch as the checks see it. */
+/* What a batch is judged against. */
+struct hb_expect_context {
+    const struct hb_config *config;
+    const struct hb_caps *caps;
+    const struct hb_slot_model *slots;
+    const struct hb_graph_phase *graphs; /* null in begin */
+    uint32_t call;                       /* enum hb_expect_call */
+};
+
+/* The batch as the checks see it. In a graph the ragged layout is only refused, never read: its
+ * array is absent here. */
 struct hb_expect_view {
     const struct hb_config *config;
     const struct hb_slot_model *slots;
+    const struct hb_graph_phase *graphs;
     const struct hb_batch *batch;
     uint32_t holds; /* bits of enum hb_expect_when */
     struct hb_expect_array array[N_ARRAYS];
@@ -74,12 +98,29 @@ struct hb_expect_finding {
 
 struct hb_expect_check {
     int32_t rule;
+    uint32_t calls; /* enum hb_expect_call */
     uint32_t when;
     int (*broken)(const struct hb_expect_view *v, const struct hb_expect_check *c,
                   struct hb_expect_finding *f);
     int32_t array; /* enum hb_expect_array_id, where the check is about one array */
     int32_t count; /* enum hb_expect_count_id */
 };
+
+/* NI: ids are 1..NI. */
+static inline int32_t id_count(const struct hb_slot_model *slots) {
+    return slots->n_virtual > 0 ? slots->n_virtual : slots->n_slots;
+}
+
+/* Kind of the slot of an id in 0..NI, HB_SLOT_FREE for an id that has none. */
+static inline int32_t kind_of(const struct hb_slot_model *slots, int64_t id) {
+    int32_t slot = hb_slot_model_slot(slots, (int32_t)id);
+    return slot < 0 ? HB_SLOT_FREE : slots->kind[slot];
+}
+
+/* Records in the replay ring of an id in 0..NI that is not free; slot 0 has none. */
+static inline int32_t cursor_of(const struct hb_slot_model *slots, int64_t id) {
+    return id == 0 ? 0 : slots->write_pos[hb_slot_model_slot(slots, (int32_t)id)];
+}
 
 static inline int report(struct hb_expect_finding *f, int64_t row, int64_t value, int64_t limit) {
     f->row = row;
@@ -124,7 +165,8 @@ static inline int64_t nodes_of(const struct hb_expect_view *v, int64_t row) {
             X(track_len_outside) X(cache_loc_outside) X(context_exceeded) X(new_token_differs)     \
                 X(prefix_token_outside) X(live_slot_freed) X(track_slot_freed) X(live_slot_shared) \
                     X(track_slot_shared) X(cache_loc_shared) X(live_slot_is_checkpoint)            \
-                        X(track_slot_is_live_row) X(track_slot_wrong_kind)
+                        X(track_slot_is_live_row) X(track_slot_wrong_kind) X(cpu_len_differs)      \
+                            X(ring_pending)
 
 /* All checks that only a verify has (expect_verify.c). */
 #define HB_EXPECT_VERIFY_CHECKS(X)                                                                 \
@@ -132,11 +174,25 @@ static inline int64_t nodes_of(const struct hb_expect_view *v, int64_t row) {
     X(verify_tokens_differ)                                                                        \
     X(links_length_differs) X(layout_decreases) X(layout_total_differs) X(draft_over_capacity)     \
         X(rows_over_caches) X(draft_low) X(row_nodes_outside) X(link_outside) X(link_backwards)    \
-            X(link_no_tree) X(mask_in_verify)
+            X(link_no_tree) X(mask_in_verify) X(links_in_strip)
+
+/* All checks that only graphs have (expect_graph.c). */
+#define HB_EXPECT_GRAPH_CHECKS(X)                                                                  \
+    X(graph_absent)                                                                                \
+    X(captured_before)                                                                             \
+    X(not_captured) X(captured_mode_differs) X(captured_links_differ) X(track_short)               \
+        X(graph_tokens_differ) X(graph_draft_differs) X(graph_rows_outside) X(padding_outside)     \
+            X(padding_inside) X(layout_in_graph)
 
 #define HB_EXPECT_DECLARE(name) HB_EXPECT_CHECK(name);
 HB_EXPECT_ROW_CHECKS(HB_EXPECT_DECLARE)
 HB_EXPECT_VERIFY_CHECKS(HB_EXPECT_DECLARE)
+HB_EXPECT_GRAPH_CHECKS(HB_EXPECT_DECLARE)
 #undef HB_EXPECT_DECLARE
+
+/* Judges a batch by the checks of the context's call; bad_mode is the rule of modes that the call
+ * does not take, `modes` the bits of those it takes. */
+void hb_expect_judge(const struct hb_expect_context *context, const struct hb_batch *batch,
+                     int32_t bad_mode, uint32_t modes, struct hb_error *e);
 
 #endif

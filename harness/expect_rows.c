@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Checks of row and token values for the prediction of begin: RANGE, FREED, DUPLICATE, ALIAS. Each
- * relies on all rules with a lower number: lengths fit, and indices checked before are in bounds.
- * */
+ * Checks of row and token values for the prediction of begin and replay: RANGE, FREED, the replay
+ * ring, DUPLICATE, ALIAS. Each relies on all rules with a lower number: lengths fit, and indices
+ * checked before are in bounds. */
 #include "harness/expect_internal.h"
 
 /* First masked row in [from, to), or -1. */
@@ -14,7 +14,7 @@ static int64_t next_masked(const struct hb_expect_view *v, int64_t from, int64_t
     return -1;
 }
 
-static int32_t slot_of(const struct hb_expect_view *v, int64_t row) {
+static int32_t id_of(const struct hb_expect_view *v, int64_t row) {
     return v->slots->table[at32(v, ARRAY_REQ, row)];
 }
 
@@ -68,9 +68,8 @@ HB_EXPECT_CHECK(slot_outside) {
     int32_t least = v->batch->is_dummy ? 0 : 1;
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
-        int32_t slot = slot_of(v, r);
-        if (slot < least || slot > v->slots->n_slots) {
-            return report(f, r, slot, v->slots->n_slots);
+        if (id_of(v, r) < least || id_of(v, r) > id_count(v->slots)) {
+            return report(f, r, id_of(v, r), id_count(v->slots));
         }
     }
     return 0;
@@ -124,9 +123,9 @@ HB_EXPECT_CHECK(track_slot_outside) {
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
         if (is_masked(v, r)) {
-            int64_t slot = at64(v, ARRAY_TRACK, r);
-            if (slot < 1 || slot > v->slots->n_slots) {
-                return report(f, r, slot, v->slots->n_slots);
+            int64_t id = at64(v, ARRAY_TRACK, r);
+            if (id < 1 || id > id_count(v->slots)) {
+                return report(f, r, id, id_count(v->slots));
             }
         }
     }
@@ -207,13 +206,28 @@ HB_EXPECT_CHECK(prefix_token_outside) {
     return 0;
 }
 
-/* ---- FREED, DUPLICATE, ALIAS ---- */
+/* The mirror of seq_lens says 1 where a row is padding. */
+HB_EXPECT_CHECK(cpu_len_differs) {
+    (void)c;
+    if (v->array[ARRAY_SEQ_CPU].data == NULL) {
+        return 0;
+    }
+    for (int64_t r = 0; r < v->count[COUNT_BATCH]; r++) {
+        int64_t want = r < v->real_rows ? at32(v, ARRAY_SEQ, r) : 1;
+        if (at32(v, ARRAY_SEQ_CPU, r) != want) {
+            return report(f, r, at32(v, ARRAY_SEQ_CPU, r), want);
+        }
+    }
+    return 0;
+}
+
+/* ---- FREED, pending ring, DUPLICATE, ALIAS ---- */
 
 HB_EXPECT_CHECK(live_slot_freed) {
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
-        if (v->slots->kind[slot_of(v, r)] == HB_SLOT_FREE) {
-            return report(f, r, slot_of(v, r), 0);
+        if (kind_of(v->slots, id_of(v, r)) == HB_SLOT_FREE) {
+            return report(f, r, id_of(v, r), 0);
         }
     }
     return 0;
@@ -222,21 +236,32 @@ HB_EXPECT_CHECK(live_slot_freed) {
 HB_EXPECT_CHECK(track_slot_freed) {
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
-        if (is_masked(v, r) && v->slots->kind[at64(v, ARRAY_TRACK, r)] == HB_SLOT_FREE) {
+        if (is_masked(v, r) && kind_of(v->slots, at64(v, ARRAY_TRACK, r)) == HB_SLOT_FREE) {
             return report(f, r, at64(v, ARRAY_TRACK, r), 0);
         }
     }
     return 0;
 }
 
-/* Slot 0 may be shared; it only gets here in a dummy call. */
+/* A ring that is not folded: temporal is not the state yet. */
+HB_EXPECT_CHECK(ring_pending) {
+    (void)c;
+    for (int64_t r = 0; r < v->real_rows; r++) {
+        if (cursor_of(v->slots, id_of(v, r)) != 0) {
+            return report(f, r, id_of(v, r), cursor_of(v->slots, id_of(v, r)));
+        }
+    }
+    return 0;
+}
+
+/* Id 0 may be shared; it only gets here in a dummy call. */
 HB_EXPECT_CHECK(live_slot_shared) {
     (void)c;
     for (int64_t r = 1; r < v->real_rows; r++) {
-        int32_t slot = slot_of(v, r);
-        for (int64_t earlier = 0; earlier < r && slot != 0; earlier++) {
-            if (slot_of(v, earlier) == slot) {
-                return report(f, r, slot, earlier);
+        int32_t id = id_of(v, r);
+        for (int64_t earlier = 0; earlier < r && id != 0; earlier++) {
+            if (id_of(v, earlier) == id) {
+                return report(f, r, id, earlier);
             }
         }
     }
@@ -247,9 +272,9 @@ HB_EXPECT_CHECK(track_slot_shared) {
     (void)c;
     for (int64_t r = 1; r < v->real_rows; r++) {
         for (int64_t earlier = 0; earlier < r && is_masked(v, r); earlier++) {
-            int64_t slot = at64(v, ARRAY_TRACK, r);
-            if (is_masked(v, earlier) && at64(v, ARRAY_TRACK, earlier) == slot) {
-                return report(f, r, slot, earlier);
+            int64_t id = at64(v, ARRAY_TRACK, r);
+            if (is_masked(v, earlier) && at64(v, ARRAY_TRACK, earlier) == id) {
+                return report(f, r, id, earlier);
             }
         }
     }
@@ -292,9 +317,9 @@ HB_EXPECT_CHECK(cache_loc_shared) {
 HB_EXPECT_CHECK(live_slot_is_checkpoint) {
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
-        int32_t kind = v->slots->kind[slot_of(v, r)];
+        int32_t kind = kind_of(v->slots, id_of(v, r));
         if (kind == HB_SLOT_TRACK || kind == HB_SLOT_TREE) {
-            return report(f, r, slot_of(v, r), 0);
+            return report(f, r, id_of(v, r), 0);
         }
     }
     return 0;
@@ -304,7 +329,7 @@ HB_EXPECT_CHECK(track_slot_is_live_row) {
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
         for (int64_t other = 0; other < v->real_rows && is_masked(v, r); other++) {
-            if (at64(v, ARRAY_TRACK, r) == slot_of(v, other)) {
+            if (at64(v, ARRAY_TRACK, r) == id_of(v, other)) {
                 return report(f, r, at64(v, ARRAY_TRACK, r), other);
             }
         }
@@ -315,7 +340,7 @@ HB_EXPECT_CHECK(track_slot_is_live_row) {
 HB_EXPECT_CHECK(track_slot_wrong_kind) {
     (void)c;
     for (int64_t r = 0; r < v->real_rows; r++) {
-        if (is_masked(v, r) && v->slots->kind[at64(v, ARRAY_TRACK, r)] != HB_SLOT_TRACK) {
+        if (is_masked(v, r) && kind_of(v->slots, at64(v, ARRAY_TRACK, r)) != HB_SLOT_TRACK) {
             return report(f, r, at64(v, ARRAY_TRACK, r), 0);
         }
     }

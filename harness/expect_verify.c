@@ -161,3 +161,11 @@ HB_EXPECT_CHECK(mask_in_verify) {
     (void)c;
     return report(f, v->first_masked, 0, 0);
 }
+
+/* ---- UNSUPPORTED ---- */
+
+/* The windows of a strip overlap, so that a node's window is its predecessor's, moved by one. */
+HB_EXPECT_CHECK(links_in_strip) {
+    (void)c;
+    return v->config->window_layout == HB_WINDOWS_STRIP && report(f, -1, 0, 0);
+}
