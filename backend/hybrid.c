@@ -197,7 +197,7 @@ static int32_t copy_tracked(const struct hb_hybrid *h, struct hb_error *err) {
         if (h->layer[l].kind == HB_LAYER_MAMBA2 && has_run(h, l)) {
             status = hb_pool_copy_layer(&h->pool, h->layer[l].pool_layer, m->n_copies,
                                         device + (m->copy_src - m->block),
-                                        device + (m->copy_dst - m->block), err);
+                                        device + (m->copy_dst - m->block), NULL, err);
         }
     }
     return status;

@@ -153,26 +153,27 @@ void hb_pool_advance(struct hb_pool *pool, int32_t n_rows, const int32_t *slots,
 /* Copies src -> dst (src null: zero dst) of one array of entries. */
 static int32_t copy_entries(const struct hb_pool *pool, void *entries, uint64_t slot_bytes,
                             uint64_t pad_bytes, int32_t n, const int32_t *src, const int32_t *dst,
-                            struct hb_error *err) {
+                            const int32_t *mask, struct hb_error *err) {
     const struct hb_k_slots args = {.n_pairs = n,
                                     .defect = pool->defect,
                                     .slot_bytes = slot_bytes,
                                     .pad_bytes = pad_bytes,
                                     .src = src,
                                     .dst = dst,
-                                    .pool = entries};
+                                    .pool = entries,
+                                    .mask = mask};
     return hb_device_check(pool->kernels, pool->kernels->slots(&args), err);
 }
 
 int32_t hb_pool_copy_layer(const struct hb_pool *pool, int32_t i, int32_t n, const int32_t *src,
-                           const int32_t *dst, struct hb_error *err) {
+                           const int32_t *dst, const int32_t *mask, struct hb_error *err) {
     const int32_t status = copy_entries(pool, pool->conv[i], pool->conv_slot_bytes,
-                                        pool->conv_pad_bytes, n, src, dst, err);
+                                        pool->conv_pad_bytes, n, src, dst, mask, err);
     if (status != HB_OK) {
         return status;
     }
     return copy_entries(pool, pool->temporal[i], pool->temporal_slot_bytes,
-                        pool->temporal_pad_bytes, n, src, dst, err);
+                        pool->temporal_pad_bytes, n, src, dst, mask, err);
 }
 
 static int32_t copy_ring(const struct hb_pool *pool, int32_t i, int32_t n, const int32_t *src,
@@ -180,7 +181,7 @@ static int32_t copy_ring(const struct hb_pool *pool, int32_t i, int32_t n, const
     float *const rings[3] = {pool->ring_x[i], pool->ring_b[i], pool->ring_g[i]};
     int32_t status = HB_OK;
     for (int32_t j = 0; j < 3 && status == HB_OK && pool->ring_length > 0; j++) {
-        status = copy_entries(pool, rings[j], pool->ring_bytes[j], 0, n, src, dst, err);
+        status = copy_entries(pool, rings[j], pool->ring_bytes[j], 0, n, src, dst, NULL, err);
     }
     return status;
 }
@@ -200,7 +201,7 @@ static int32_t run_pairs(const struct hb_pool *pool, int32_t n, enum pairs_kind 
     }
     int32_t status = hb_device_check(k, k->to_device(device, pool->ids, bytes), err);
     for (int32_t i = 0; i < pool->n_layers && status == HB_OK; i++) {
-        status = hb_pool_copy_layer(pool, i, n, src, device, err);
+        status = hb_pool_copy_layer(pool, i, n, src, device, NULL, err);
         if (status == HB_OK && kind == PAIRS_MOVE) {
             status = copy_ring(pool, i, n, src, device, err);
         }

@@ -74,8 +74,9 @@ int32_t hb_pool_publish(struct hb_pool *pool, int32_t id, struct hb_error *err);
 int32_t hb_pool_move(struct hb_pool *pool, int32_t id, struct hb_error *err);
 /* Rule 157. The slot value is not checked. */
 int32_t hb_pool_table_set(struct hb_pool *pool, int32_t req, int32_t slot, struct hb_error *err);
-/* Launches the copies of device arrays src -> dst (src null: zero dst) in pool layer i. */
+/* Launches the copies of device arrays src -> dst (src null: zero dst) in pool layer i. Pairs with a
+ * negative end, or where the device array mask is 0, are skipped; mask may be null. */
 int32_t hb_pool_copy_layer(const struct hb_pool *pool, int32_t i, int32_t n, const int32_t *src,
-                           const int32_t *dst, struct hb_error *err);
+                           const int32_t *dst, const int32_t *mask, struct hb_error *err);
 
 #endif
