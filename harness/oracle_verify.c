@@ -61,7 +61,11 @@ void hb_oracle_verify_end(struct hb_oracle *o) {
     struct hb_oracle_forward *f = &o->forward;
     hb_oracle_verify_drop(&o->verify);
     o->verify = (struct hb_oracle_verify){
-        .phase = {1, f->batch_size, f->n_rows, f->draft, f->draft + f->n_rows},
+        .phase = {.has_verify = 1,
+                  .batch_size = f->batch_size,
+                  .real_rows = f->n_rows,
+                  .slots = f->draft,
+                  .nodes = f->draft + f->n_rows},
         .layers_run = f->phase.layers_run,
         .draft = f->draft};
     f->draft = NULL;
