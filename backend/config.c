@@ -12,7 +12,7 @@ enum {
     ROW_PRODUCTS = 17,
     N_SIZES = 17,
     N_PRODUCTS = 5,
-    N_VARIANTS = 7,
+    N_VARIANTS = 9,
     ROW_LAYER_KIND = 7
 };
 
@@ -23,6 +23,7 @@ struct size_row {
 struct variant_row {
     size_t offset;
     int32_t n_values;
+    int32_t row;
 };
 
 #define SIZE(field, least)                                                                         \
@@ -37,12 +38,20 @@ static const struct size_row sizes[N_SIZES] = {
     SIZE(max_tokens, 1),
 };
 
-/* Rule 208: row = index; row 7 is layer_kind. */
+#define VARIANT(field, n_values, row)                                                              \
+    { offsetof(struct hb_config, field), n_values, row }
+
+/* Rule 208; row 7 is layer_kind. */
 static const struct variant_row variants[N_VARIANTS] = {
-    SIZE(conv_act, HB_N_CONV_ACTS),         SIZE(gate_norm, HB_N_GATE_NORMS),
-    SIZE(dt_clamp_prefill, HB_N_DT_CLAMPS), SIZE(dt_clamp_decode, HB_N_DT_CLAMPS),
-    SIZE(kernel_form, HB_N_FORMS),          SIZE(thread_order, HB_N_ORDERS),
-    SIZE(block_order, HB_N_ORDERS),
+    VARIANT(conv_act, HB_N_CONV_ACTS, 0),
+    VARIANT(gate_norm, HB_N_GATE_NORMS, 1),
+    VARIANT(dt_clamp_prefill, HB_N_DT_CLAMPS, 2),
+    VARIANT(dt_clamp_decode, HB_N_DT_CLAMPS, 3),
+    VARIANT(kernel_form, HB_N_FORMS, 4),
+    VARIANT(thread_order, HB_N_ORDERS, 5),
+    VARIANT(block_order, HB_N_ORDERS, 6),
+    VARIANT(window_layout, HB_N_WINDOW_LAYOUTS, 8),
+    VARIANT(track_by_layer, 2, 9),
 };
 
 static int32_t field_at(const struct hb_config *config, size_t offset) {
@@ -124,20 +133,27 @@ static int32_t check_fit(const struct hb_config *config, struct hb_error *err) {
     return HB_OK;
 }
 
-/* Rules 208..212. */
-static int32_t check_values(const struct hb_config *config, struct hb_error *err) {
+/* Rule 208. */
+static int32_t check_variants(const struct hb_config *config, struct hb_error *err) {
     for (int32_t i = 0; i < N_VARIANTS; i++) {
+        if (i == ROW_LAYER_KIND) { /* rows 0..6 are done */
+            for (int32_t l = 0; l < config->n_layers; l++) {
+                const int32_t kind = config->layer_kind[l];
+                if (kind < 0 || kind >= HB_N_LAYER_KINDS) {
+                    return hb_fail(err, HB_RULE_CFG_VARIANT, ROW_LAYER_KIND, kind, 0);
+                }
+            }
+        }
         const int32_t v = field_at(config, variants[i].offset);
         if (v < 0 || v >= variants[i].n_values) {
-            return hb_fail(err, HB_RULE_CFG_VARIANT, i, v, 0);
+            return hb_fail(err, HB_RULE_CFG_VARIANT, variants[i].row, v, 0);
         }
     }
-    for (int32_t i = 0; i < config->n_layers; i++) {
-        const int32_t kind = config->layer_kind[i];
-        if (kind < 0 || kind >= HB_N_LAYER_KINDS) {
-            return hb_fail(err, HB_RULE_CFG_VARIANT, ROW_LAYER_KIND, kind, 0);
-        }
-    }
+    return HB_OK;
+}
+
+/* Rules 209..213. */
+static int32_t check_values(const struct hb_config *config, struct hb_error *err) {
     const int32_t dtypes[2] = {config->act_dtype, config->state_dtype};
     for (int32_t i = 0; i < 2; i++) {
         if (dtypes[i] < 0 || dtypes[i] >= HB_N_FLOAT_DTYPES) {
@@ -164,6 +180,43 @@ static int32_t check_values(const struct hb_config *config, struct hb_error *err
     return HB_OK;
 }
 
+/* Rules 214..221. 218 is for backends that lack a feature; this one has them all. */
+static int32_t check_features(const struct hb_config *config, struct hb_error *err) {
+    const int32_t rows = config->graph_rows;
+    const int32_t most_rows =
+        config->max_batch < HB_MAX_GRAPH_ROWS ? config->max_batch : HB_MAX_GRAPH_ROWS;
+    if (config->track_interval != 0 && config->track_interval < config->chunk_size) {
+        return hb_fail(err, HB_RULE_CFG_TRACK_INTERVAL, -1, config->track_interval,
+                       config->chunk_size);
+    }
+    if (config->ring_length < 0 || config->ring_length > HB_MAX_RING) {
+        return hb_fail(err, HB_RULE_CFG_RING, -1, config->ring_length, HB_MAX_RING);
+    }
+    if (config->n_virtual != 0 && config->n_virtual < config->n_slots) {
+        return hb_fail(err, HB_RULE_CFG_VIRTUAL, -1, config->n_virtual, config->n_slots);
+    }
+    if (rows < 0 || rows > most_rows) {
+        return hb_fail(err, HB_RULE_CFG_GRAPH, 0, rows, most_rows);
+    }
+    if (rows > 0 && config->graph_draft < 1) {
+        return hb_fail(err, HB_RULE_CFG_GRAPH, 1, config->graph_draft, 1);
+    }
+    const int64_t graph_tokens = (int64_t)rows * config->graph_draft;
+    if (rows > 0 && graph_tokens > config->max_tokens) {
+        return hb_fail(err, HB_RULE_CFG_GRAPH, 2, graph_tokens, config->max_tokens);
+    }
+    if (config->pool_pad < 0 || config->pool_pad > HB_MAX_POOL_PAD) {
+        return hb_fail(err, HB_RULE_CFG_POOL_PAD, -1, config->pool_pad, HB_MAX_POOL_PAD);
+    }
+    if (config->multi_item_scoring != 0) {
+        return hb_fail(err, HB_RULE_CFG_SCORING, -1, config->multi_item_scoring, 0);
+    }
+    if (config->stochastic_rounding != 0) {
+        return hb_fail(err, HB_RULE_CFG_ROUNDING, -1, config->state_dtype, 0);
+    }
+    return HB_OK;
+}
+
 int32_t hb_config_check(const struct hb_config *config, struct hb_error *err) {
     if (config->n_layers < 1 || config->n_layers > HB_MAX_LAYERS) {
         return hb_fail(err, HB_RULE_CFG_LAYERS, -1, config->n_layers, HB_MAX_LAYERS);
@@ -172,7 +225,13 @@ int32_t hb_config_check(const struct hb_config *config, struct hb_error *err) {
     if (status == HB_OK) {
         status = check_fit(config, err);
     }
-    return status == HB_OK ? check_values(config, err) : status;
+    if (status == HB_OK) {
+        status = check_variants(config, err);
+    }
+    if (status == HB_OK) {
+        status = check_values(config, err);
+    }
+    return status == HB_OK ? check_features(config, err) : status;
 }
 
 static int32_t dtype_bytes(int32_t dtype) {
@@ -191,9 +250,17 @@ void hb_config_dims(const struct hb_config *config, struct hb_dims *dims) {
     for (int32_t i = 0; i < config->n_layers; i++) {
         dims->has_attention |= config->layer_kind[i] == HB_LAYER_ATTENTION;
     }
+    dims->track_interval =
+        config->track_interval > 0 ? config->track_interval : config->chunk_size;
     dims->conv_slot_bytes = (int64_t)dims->dim * dims->window * dims->act_bytes;
     dims->temporal_slot_bytes = (int64_t)dims->d_inner * config->state_size * dims->state_bytes;
     dims->n_nodes = count_nodes(config);
+    dims->windows_bytes = dims->n_nodes * dims->conv_slot_bytes;
+    if (config->window_layout == HB_WINDOWS_STRIP) {
+        const int64_t columns =
+            dims->n_nodes > 0 ? (int64_t)config->max_draft + dims->window - 1 : 0;
+        dims->windows_bytes = config->spec_rows * columns * dims->dim * dims->act_bytes;
+    }
     dims->kv_bytes =
         (int64_t)config->n_kv * config->n_kv_heads * config->attn_dim * dims->act_bytes;
 }

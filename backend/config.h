@@ -17,6 +17,8 @@ struct hb_dims {
     int32_t act_bytes, state_bytes;
     int32_t has_attention;
     int64_t n_nodes;             /* SR*D: entries of one layer's intermediate caches */
+    int32_t track_interval;      /* I, resolved */
+    int64_t windows_bytes;       /* intermediate_conv of one layer: windows or strips */
     int64_t conv_slot_bytes;     /* dim*W activations */
     int64_t temporal_slot_bytes; /* H*P*N state elements */
     int64_t kv_bytes;            /* n_kv*HKV*D activations */

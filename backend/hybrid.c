@@ -46,8 +46,7 @@ int32_t hb_hybrid_begin(struct hb_hybrid *h, const struct hb_batch *batch, struc
         h->layers_run = 0;
         return HB_OK;
     }
-    hb_metadata_derive(&h->config, h->dims.has_attention, h->pool.req_to_slot, batch, f->host_block,
-                       &meta);
+    hb_metadata_derive(&h->env, batch, f->host_block, &meta);
     status = hb_device_check(h->kernels,
                              h->kernels->to_device(f->device_block, f->host_block,
                                                    (uint64_t)meta.device_words * sizeof(int32_t)),

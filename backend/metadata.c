@@ -9,7 +9,7 @@
 #include "backend/defects.h"
 #include "backend/mode.h"
 
-enum { N_ARRAYS = 16 };
+enum { N_ARRAYS = 18 };
 
 static const int32_t guard_word = INT32_MIN;
 
@@ -24,26 +24,40 @@ static int32_t *carve(struct hb_metadata *m, int64_t n) {
 int64_t hb_metadata_capacity(const struct hb_config *config, int32_t has_attention) {
     const int64_t rows = config->max_batch;
     const int64_t tokens = config->max_tokens;
-    /* qsl B+1; slots B; prefill rows 4B; copies 2B; attention rows 2B; out_cache_loc, seq_idx, two
-     * chunk arrays 4T; parents of the rows that a verify may have */
+    /* qsl B+1; slots B; prefill rows 4B; copies 2B; ring 2B; attention rows 2B; out_cache_loc,
+     * seq_idx, two chunk arrays 4T; parents of the rows that a verify may have */
     const int64_t spec_rows = rows < config->spec_rows ? rows : config->spec_rows;
-    const int64_t fixed = 10 * rows + 1 + 4 * tokens + spec_rows * config->max_draft + N_ARRAYS;
+    const int64_t fixed = 12 * rows + 1 + 4 * tokens + spec_rows * config->max_draft + N_ARRAYS;
     const int64_t table = has_attention ? hb_mul_saturate(rows, config->max_context, 1) : 0;
     return table > INT64_MAX - fixed ? INT64_MAX : fixed + table;
 }
 
-static int is_masked(const struct hb_batch *batch, int64_t r) {
+static int is_masked(const struct hb_config *config, const struct hb_batch *batch, int64_t r) {
+    if (HB_DEFECT(config->defect, MIXED_DROPS_TRACK) && batch->forward_mode == HB_MODE_MIXED) {
+        return 0;
+    }
     return batch->mamba_track_mask.data != NULL && batch->mamba_track_mask.data[r] != 0;
 }
 
-/* metadata.md section 2: gather, then -1 on padding; IDLE reads nothing. Translation is the
- * identity (static pool). */
-static void fill_cache_indices(struct hb_metadata *m, const int32_t *req_to_slot,
+int32_t hb_metadata_track_slot(const struct hb_validate_env *env, int64_t id) {
+    if (id < 1 || id > hb_env_n_ids(env)) {
+        return HB_PAD_SLOT;
+    }
+    if (HB_DEFECT(env->config->defect, TRACK_VIRTUAL)) {
+        return (int32_t)((id - 1) % env->config->n_slots) + 1; /* of the pool, but not its slot */
+    }
+    return hb_env_slot(env, (int32_t)id);
+}
+
+/* metadata.md section 2: gather, translate, then -1 on padding; IDLE reads nothing. */
+static void fill_cache_indices(struct hb_metadata *m, const struct hb_validate_env *env,
                                const struct hb_batch *batch) {
     m->cache_indices = carve(m, m->n_rows);
     for (int64_t r = 0; r < m->n_rows; r++) {
         const int is_live = r < m->n_live && m->mode != HB_MODE_IDLE;
-        m->cache_indices[r] = is_live ? req_to_slot[batch->req_pool_indices.data[r]] : HB_PAD_SLOT;
+        m->cache_indices[r] =
+            is_live ? hb_env_slot(env, env->req_to_slot[batch->req_pool_indices.data[r]])
+                    : HB_PAD_SLOT;
     }
 }
 
@@ -76,7 +90,7 @@ static void fill_initial_states(struct hb_metadata *m, const struct hb_config *c
     for (int64_t r = 0; r < m->num_prefills; r++) {
         int32_t has = batch->extend_prefix_lens.data[r] > 0;
         has &= !(HB_DEFECT(config->defect, INIT_STATE_MASK) &&
-                 batch->mamba_track_mask.data != NULL && !is_masked(batch, r));
+                 batch->mamba_track_mask.data != NULL && !is_masked(config, batch, r));
         m->has_initial_states[r] = has;
         m->prep_initial_states |= has;
     }
@@ -90,9 +104,33 @@ static int32_t defective_len(int32_t chunk, int32_t len, int32_t extend) {
     return len + chunk <= extend ? len + chunk : len;
 }
 
+/* Where the SSM state of tracked row r is taken: the same place as the window, after len tokens. */
+static int32_t ssm_len(const struct hb_metadata *m, const struct hb_config *config,
+                       const struct hb_batch *batch, int64_t r, int32_t len) {
+    const int32_t chunk = config->chunk_size;
+    if (HB_DEFECT(config->defect, TRACK_POSITION)) {
+        return defective_len(chunk, len, batch->extend_seq_lens.data[r]);
+    }
+    if (HB_DEFECT(config->defect, PAGE_CHUNK)) {
+        const int64_t tokens =
+            batch->mamba_track_seqlens.data[r] - batch->extend_prefix_lens.data[r];
+        return (int32_t)(tokens / chunk * chunk);
+    }
+    if (HB_DEFECT(config->defect, H_INDEX_OFFSET)) {
+        int32_t chunks = len / chunk; /* index of the whole chunks of this row and those before */
+        for (int64_t j = 0; j < r; j++) {
+            chunks += batch->extend_seq_lens.data[j] / chunk;
+        }
+        const int32_t at = chunks * chunk - m->query_start_loc[r];
+        return at > 0 ? at : 1;
+    }
+    return len;
+}
+
 /* tracking.md section 4: a = floor((T_i - prefix)/CC)*CC, one position for conv and SSM. */
-static void fill_track(struct hb_metadata *m, const struct hb_config *config,
+static void fill_track(struct hb_metadata *m, const struct hb_validate_env *env,
                        const struct hb_batch *batch) {
+    const struct hb_config *config = env->config;
     const int64_t chunk =
         config->chunk_size > config->page_size ? config->chunk_size : config->page_size;
     m->track_conv_len = carve(m, m->num_prefills);
@@ -101,37 +139,74 @@ static void fill_track(struct hb_metadata *m, const struct hb_config *config,
     for (int64_t r = 0; r < m->num_prefills; r++) {
         int32_t len = 0;
         m->track_dst[r] = HB_PAD_SLOT;
-        if (is_masked(batch, r)) {
+        if (is_masked(config, batch, r)) {
             const int64_t tokens =
                 batch->mamba_track_seqlens.data[r] - batch->extend_prefix_lens.data[r];
             len = (int32_t)(tokens / chunk * chunk);
-            m->track_dst[r] = (int32_t)batch->mamba_track_indices.data[r];
+            m->track_dst[r] = hb_metadata_track_slot(env, batch->mamba_track_indices.data[r]);
             m->n_tracked++;
         }
         m->track_conv_len[r] = len;
-        m->track_ssm_len[r] =
-            len > 0 && HB_DEFECT(config->defect, TRACK_POSITION)
-                ? defective_len(config->chunk_size, len, batch->extend_seq_lens.data[r])
-                : len;
+        m->track_ssm_len[r] = len > 0 ? ssm_len(m, config, batch, r, len) : len;
     }
 }
 
 /* tracking.md section 5: after the step, slot_i -> dst_i of masked rows. */
-static void fill_copies(struct hb_metadata *m, const struct hb_batch *batch) {
+static void fill_copies(struct hb_metadata *m, const struct hb_validate_env *env,
+                        const struct hb_batch *batch) {
     int32_t n = 0;
     for (int64_t r = 0; m->mode == HB_MODE_DECODE && r < m->n_live; r++) {
-        n += is_masked(batch, r);
+        n += is_masked(env->config, batch, r);
     }
     m->copy_src = carve(m, n);
     m->copy_dst = carve(m, n);
     m->n_copies = n;
     n = 0;
     for (int64_t r = 0; m->n_copies > 0 && r < m->n_live; r++) {
-        if (is_masked(batch, r)) {
+        if (is_masked(env->config, batch, r)) {
             m->copy_src[n] = m->cache_indices[r];
-            m->copy_dst[n++] = (int32_t)batch->mamba_track_indices.data[r];
+            m->copy_dst[n++] = hb_metadata_track_slot(env, batch->mamba_track_indices.data[r]);
         }
     }
+}
+
+void hb_metadata_fill_ring(const struct hb_validate_env *env, const struct hb_batch *batch,
+                           int32_t n_rows, int32_t n_live, const int32_t *slots,
+                           int32_t *write_pos, int32_t *force) {
+    const struct hb_config *config = env->config;
+    const int32_t interval = config->track_interval > 0 ? config->track_interval : config->chunk_size;
+    for (int32_t r = 0; r < n_rows; r++) {
+        write_pos[r] = force[r] = 0;
+        if (r >= n_live || slots[r] < 1) {
+            continue;
+        }
+        const int32_t w = env->write_pos[slots[r]]; /* open to raw writes through its region */
+        write_pos[r] = w >= 0 && w < config->ring_length ? w : 0;
+        force[r] = is_masked(config, batch, r) && !HB_DEFECT(config->defect, RING_NO_FORCE);
+        if (batch->seq_lens_cpu.data != NULL) {
+            force[r] |= batch->seq_lens_cpu.data[r] % interval == 0;
+        }
+    }
+}
+
+static void fill_ring(struct hb_metadata *m, const struct hb_validate_env *env,
+                      const struct hb_batch *batch) {
+    if (m->mode != HB_MODE_DECODE || env->write_pos == NULL) {
+        return;
+    }
+    m->replay_write_pos = carve(m, m->n_rows);
+    m->force_flush = carve(m, m->n_rows);
+    hb_metadata_fill_ring(env, batch, m->n_rows, m->n_live, m->cache_indices,
+                          m->replay_write_pos, m->force_flush);
+}
+
+/* Builds with planted defects: the sibling of node t becomes its child, always or where t is a later
+ * sibling itself. */
+static int is_sibling_lost(const struct hb_config *config, const struct hb_batch *batch,
+                           int64_t first, const int32_t *parent, int32_t t) {
+    const int is_later = t > 0 && batch->retrieve_next_token.data[first + parent[t]] != t;
+    return HB_DEFECT(config->defect, VERIFY_SIBLING) ||
+           (HB_DEFECT(config->defect, LATER_SIBLING) && is_later);
 }
 
 /* speculative.md section 3, in index order. Links lead to higher indices, so a node's parent is
@@ -154,7 +229,7 @@ static void fill_parents(struct hb_metadata *m, const struct hb_config *config,
                 parent[child] = t;
             }
             if (sibling >= 0) {
-                parent[sibling] = HB_DEFECT(config->defect, VERIFY_SIBLING) ? t : parent[t];
+                parent[sibling] = is_sibling_lost(config, batch, first, parent, t) ? t : parent[t];
             }
         }
     }
@@ -211,7 +286,8 @@ static void fill_chunks(struct hb_metadata *m, int32_t chunk) {
 }
 
 /* metadata.md section 4: row and token counts. */
-static void count(struct hb_metadata *m, const struct hb_batch *batch) {
+static void count(struct hb_metadata *m, const struct hb_config *config,
+                  const struct hb_batch *batch) {
     m->mode = batch->forward_mode;
     m->n_rows = batch->batch_size;
     m->n_live = batch->has_original_batch_size ? batch->original_batch_size : batch->batch_size;
@@ -221,7 +297,9 @@ static void count(struct hb_metadata *m, const struct hb_batch *batch) {
         m->n_update_rows = m->n_rows;
         return;
     }
-    if (hb_mode_is(m->mode, HB_MODE_IS_TARGET_VERIFY)) {
+    const int is_verify = hb_mode_is(m->mode, HB_MODE_IS_TARGET_VERIFY);
+    if (is_verify &&
+        !(HB_DEFECT(config->defect, VERIFY_BY_SHAPE) && m->n_tokens == m->n_rows)) {
         m->num_decodes = m->n_live;
         m->n_verify_rows = m->n_rows;
         m->is_tree = batch->retrieve_next_token.data != NULL;
@@ -230,7 +308,7 @@ static void count(struct hb_metadata *m, const struct hb_batch *batch) {
         }
         return;
     }
-    if (hb_mode_is(m->mode, HB_MODE_IS_DECODE)) {
+    if (is_verify || hb_mode_is(m->mode, HB_MODE_IS_DECODE)) {
         m->num_decodes = m->n_live;
         m->n_update_rows = m->n_rows;
     } else {
@@ -242,18 +320,19 @@ static void count(struct hb_metadata *m, const struct hb_batch *batch) {
     m->n_real = m->num_prefill_tokens + m->num_decodes;
 }
 
-void hb_metadata_derive(const struct hb_config *config, int32_t has_attention,
-                        const int32_t *req_to_slot, const struct hb_batch *batch, int32_t *block,
-                        struct hb_metadata *out) {
+void hb_metadata_derive(const struct hb_validate_env *env, const struct hb_batch *batch,
+                        int32_t *block, struct hb_metadata *out) {
+    const struct hb_config *config = env->config;
     struct hb_metadata m = {.block = block};
-    count(&m, batch);
+    count(&m, config, batch);
     fill_query_start(&m, batch);
-    fill_cache_indices(&m, req_to_slot, batch);
+    fill_cache_indices(&m, env, batch);
     fill_initial_states(&m, config, batch);
-    fill_track(&m, config, batch);
-    fill_copies(&m, batch);
+    fill_track(&m, env, batch);
+    fill_copies(&m, env, batch);
+    fill_ring(&m, env, batch);
     fill_parents(&m, config, batch);
-    if (has_attention && m.mode != HB_MODE_IDLE) {
+    if (env->has_attention && m.mode != HB_MODE_IDLE) {
         fill_attention(&m, batch);
     }
     m.device_words = m.words;

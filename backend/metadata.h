@@ -11,6 +11,7 @@
 
 #include "backend/batch.h"
 #include "backend/caps.h"
+#include "backend/validate.h"
 
 struct hb_metadata {
     int32_t mode;
@@ -41,6 +42,9 @@ struct hb_metadata {
     int32_t *track_ssm_len;       /* the same value (a planted defect makes it differ) */
     int32_t *track_dst;           /* [num_prefills] */
     int32_t *copy_src, *copy_dst; /* [n_copies] slots */
+    /* DECODE with a replay ring, else null: the cursor that a row starts from, and whether it folds
+     * before the ring is full; padding rows and slot 0: 0 */
+    int32_t *replay_write_pos, *force_flush; /* [B] */
     int32_t *parents; /* [n_verify_rows, max_draft] parent of each node of the live rows' trees,
                          else 0 */
     /* with attention layers: */
@@ -58,8 +62,14 @@ struct hb_metadata {
 /* Words that any batch within the configuration's limits fits in; INT64_MAX when that overflows. */
 int64_t hb_metadata_capacity(const struct hb_config *config, int32_t has_attention);
 /* block [capacity]; the batch must have passed hb_validate_batch. Cannot fail. */
-void hb_metadata_derive(const struct hb_config *config, int32_t has_attention,
-                        const int32_t *req_to_slot, const struct hb_batch *batch, int32_t *block,
-                        struct hb_metadata *out);
+void hb_metadata_derive(const struct hb_validate_env *env, const struct hb_batch *batch,
+                        int32_t *block, struct hb_metadata *out);
+/* Slot of a track destination that is an id, -1 where there is none. */
+int32_t hb_metadata_track_slot(const struct hb_validate_env *env, int64_t id);
+/* Cursor and force_flush of rows 0..n_rows-1, of which the first n_live have slots (speculative.md
+ * section 7). */
+void hb_metadata_fill_ring(const struct hb_validate_env *env, const struct hb_batch *batch,
+                           int32_t n_rows, int32_t n_live, const int32_t *slots,
+                           int32_t *write_pos, int32_t *force);
 
 #endif

@@ -21,7 +21,8 @@ static int derive(int32_t has_attention) {
     free(block); /* exact size: a write past the capacity is an address error */
     block = malloc((size_t)capacity * sizeof(int32_t));
     assert_non_null(block);
-    hb_metadata_derive(&f.config, has_attention, f.req_to_slot, &f.batch, block, &m);
+    f.env.has_attention = has_attention;
+    hb_metadata_derive(&f.env, &f.batch, block, &m);
     assert_true(m.words <= capacity && m.device_words <= m.words);
     return 0;
 }
