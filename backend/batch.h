@@ -24,7 +24,7 @@ enum hb_mode {
 #undef HB_MODE_ENUM
 };
 
-enum { HB_PAD_SLOT = -1 };
+enum { HB_PAD_SLOT = -1, HB_PAD_SEQ_LEN = 1 };
 
 /* An array and its length. data == NULL: absent. len counts entries that really exist. */
 struct hb_i32s {

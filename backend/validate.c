@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Batch checks, first half: pointers, modes, absent arrays, shapes, capacity (those of a verify are
- * in validate_verify.c). Later classes rely on
- * these: once they passed, every per-row array has its length and may be indexed. Sums are int64
+ * in validate_verify.c, those of graphs in validate_graph.c). Later classes rely on these: once they passed, every per-row array has its length and may be indexed. Sums are int64
  * over the values as given. */
 #include "backend/validate.h"
 
@@ -22,6 +21,16 @@ static int32_t fail(const struct hb_batch_view *v, int32_t rule, int64_t row, in
     return hb_fail(v->err, rule, (int32_t)row, value, limit);
 }
 
+/* Rule 30. */
+static int32_t check_links_absent(const struct hb_batch_view *v) {
+    const struct hb_batch *b = v->batch;
+    if (v->is_verify &&
+        (b->retrieve_next_token.data == NULL) != (b->retrieve_next_sibling.data == NULL)) {
+        return fail(v, HB_RULE_LINKS_NULL, -1, 0, 0);
+    }
+    return HB_OK;
+}
+
 /* Rules 27, 28, 30. */
 static int32_t check_absent_more(const struct hb_batch_view *v) {
     const struct hb_batch *b = v->batch;
@@ -31,11 +40,7 @@ static int32_t check_absent_more(const struct hb_batch_view *v) {
     if (v->has_attention && v->n_rows > 0 && b->req_to_token.data == NULL) {
         return fail(v, HB_RULE_REQ_TO_TOKEN_NULL, -1, 0, v->n_rows);
     }
-    if (v->is_verify &&
-        (b->retrieve_next_token.data == NULL) != (b->retrieve_next_sibling.data == NULL)) {
-        return fail(v, HB_RULE_LINKS_NULL, -1, 0, 0);
-    }
-    return HB_OK;
+    return check_links_absent(v);
 }
 
 /* Rules 20..30. */
@@ -141,24 +146,29 @@ static int32_t check_attention_shape(const struct hb_batch_view *v) {
 }
 
 /* Nodes of the live rows, which are the first rows; 0 while the number of live rows is wrong (rule
- * 80). */
+ * 80), or not known yet (of a replay). */
 static void count_nodes(struct hb_batch_view *v) {
     const struct hb_batch *b = v->batch;
     const int32_t *layout = b->ragged_verify_layout.data;
     v->n_real = 0;
-    if (v->n_live >= 0 && v->n_live <= v->n_rows) {
+    if (v->call == HB_CALL_BEGIN && v->n_live >= 0 && v->n_live <= v->n_rows) {
         v->n_real = layout != NULL ? layout[v->n_live] : v->n_live * b->draft_token_num;
     }
 }
 
-/* Rules 54, 55. */
+/* Rules 54, 55. A replay reads the destinations of all rows (graph.md section 5). */
 static int32_t check_track_shape(const struct hb_batch_view *v) {
     const struct hb_batch *b = v->batch;
+    const struct hb_i64s *indices = &b->mamba_track_indices;
+    if (v->call == HB_CALL_REPLAY && !v->is_verify) {
+        return indices->data != NULL && indices->len < v->n_rows
+                   ? fail(v, HB_RULE_TRACK_INDICES_LENGTH, -1, indices->len, v->n_rows)
+                   : HB_OK;
+    }
     if (v->is_verify || v->first_mask < 0) {
         return HB_OK;
     }
-    TRY(check_len(v, HB_RULE_TRACK_INDICES_LENGTH, b->mamba_track_indices.data,
-                  b->mamba_track_indices.len, v->n_rows));
+    TRY(check_len(v, HB_RULE_TRACK_INDICES_LENGTH, indices->data, indices->len, v->n_rows));
     if (v->is_extend) {
         TRY(check_len(v, HB_RULE_TRACK_LENS_LENGTH, b->mamba_track_seqlens.data,
                       b->mamba_track_seqlens.len, v->n_rows));
@@ -166,7 +176,7 @@ static int32_t check_track_shape(const struct hb_batch_view *v) {
     return HB_OK;
 }
 
-/* Rules 42..64 (the shapes of all modes but IDLE). */
+/* Rules 42..67 (the shapes of all modes but IDLE). */
 static int32_t check_shape(struct hb_batch_view *v) {
     const struct hb_batch *b = v->batch;
     if (v->is_extend) {
@@ -182,7 +192,7 @@ static int32_t check_shape(struct hb_batch_view *v) {
     if (v->is_extend && b->extend_num_tokens != v->extend_sum) {
         return fail(v, HB_RULE_EXTEND_NUM_VALUE, -1, b->extend_num_tokens, v->extend_sum);
     }
-    if (!v->is_verify && b->n_tokens < v->n_real) {
+    if (!v->is_verify && v->call == HB_CALL_BEGIN && b->n_tokens < v->n_real) {
         return fail(v, HB_RULE_TOKENS_SHORT, -1, b->n_tokens, v->n_real);
     }
     TRY(check_len(v, HB_RULE_TRACK_MASK_LENGTH, b->mamba_track_mask.data, b->mamba_track_mask.len,
@@ -195,24 +205,30 @@ static int32_t check_shape(struct hb_batch_view *v) {
         TRY(hb_validate_verify_shape(v));
         count_nodes(v);
     }
-    return HB_OK;
+    return v->has_cpu_lens ? check_len(v, HB_RULE_CPU_LENS_LENGTH, b->seq_lens_cpu.data,
+                                       b->seq_lens_cpu.len, v->n_rows)
+                           : HB_OK;
 }
 
-static void init_view(struct hb_batch_view *v, const struct hb_validate_env *env,
+static void init_view(struct hb_batch_view *v, const struct hb_validate_env *env, enum hb_call call,
                       const struct hb_batch *batch, struct hb_error *err) {
-    *v = (struct hb_batch_view){.env = env, .batch = batch, .err = err};
+    *v = (struct hb_batch_view){.env = env, .call = call, .batch = batch, .err = err};
     v->is_idle = hb_mode_is(batch->forward_mode, HB_MODE_IS_IDLE);
     v->is_extend = hb_mode_is(batch->forward_mode, HB_MODE_IS_EXTEND_WITHOUT_SPECULATIVE);
     v->is_mixed = hb_mode_is(batch->forward_mode, HB_MODE_IS_MIXED);
     v->is_verify = hb_mode_is(batch->forward_mode, HB_MODE_IS_TARGET_VERIFY);
     v->has_attention = env->has_attention;
     v->n_rows = batch->batch_size;
-    v->n_live = batch->has_original_batch_size ? batch->original_batch_size : batch->batch_size;
+    v->n_live = call == HB_CALL_CAPTURE                                          ? 0
+                : call == HB_CALL_BEGIN && batch->has_original_batch_size ? batch->original_batch_size
+                                                                         : batch->batch_size;
     v->n_extend = v->is_extend ? batch->n_extend : 0;
     v->first_mask = -1;
     const struct hb_u8s *mask = &batch->mamba_track_mask;
-    const int32_t has_mask =
-        !v->is_idle && !hb_mode_is(batch->forward_mode, HB_MODE_IS_DRAFT_EXTEND_V2);
+    const int32_t has_mask = !v->is_idle && call != HB_CALL_CAPTURE &&
+                             !hb_mode_is(batch->forward_mode, HB_MODE_IS_DRAFT_EXTEND_V2);
+    v->has_cpu_lens = call != HB_CALL_CAPTURE && batch->seq_lens_cpu.data != NULL &&
+                      (v->is_verify || hb_mode_is(batch->forward_mode, HB_MODE_IS_DECODE));
     for (int64_t r = 0; has_mask && mask->data != NULL && r < mask->len; r++) {
         if (mask->data[r] != 0) {
             v->first_mask = r;
@@ -221,7 +237,7 @@ static void init_view(struct hb_batch_view *v, const struct hb_validate_env *env
     }
 }
 
-/* Rules 40, 41 before the shapes, 70 to 73 after them. */
+/* Rules 40, 41 before the shapes, 70 to 74 after them. */
 static int32_t check_counts(const struct hb_batch_view *v) {
     if (v->n_rows < 0) {
         return fail(v, HB_RULE_BATCH_NEGATIVE, -1, v->n_rows, 0);
@@ -240,33 +256,69 @@ static int32_t check_capacity(const struct hb_batch_view *v) {
     if (v->batch->n_tokens > config->max_tokens) {
         return fail(v, HB_RULE_TOKENS_CAPACITY, -1, v->batch->n_tokens, config->max_tokens);
     }
-    return v->is_verify ? hb_validate_verify_capacity(v) : HB_OK;
+    if (v->is_verify) {
+        TRY(hb_validate_verify_capacity(v));
+    }
+    return v->call != HB_CALL_BEGIN ? hb_validate_graph_capacity(v) : HB_OK;
+}
+
+/* From rule 15 on. */
+static int32_t check_batch(struct hb_batch_view *v) {
+    const int32_t is_graph = v->call != HB_CALL_BEGIN;
+    const int32_t is_draft_extend = hb_mode_is(v->batch->forward_mode, HB_MODE_IS_DRAFT_EXTEND_V2);
+    const int32_t reads_links = v->call == HB_CALL_CAPTURE && v->is_verify;
+    const int32_t reads_arrays = !v->is_idle && !is_draft_extend && v->call != HB_CALL_CAPTURE;
+    if (is_graph) {
+        TRY(hb_validate_graph_state(v));
+    }
+    if (reads_arrays || reads_links) {
+        TRY(reads_arrays ? check_absent(v) : check_links_absent(v));
+    }
+    TRY(check_counts(v));
+    if (reads_arrays || reads_links) {
+        TRY(reads_arrays ? check_shape(v) : hb_validate_verify_shape(v));
+    }
+    if (is_graph) {
+        TRY(hb_validate_graph_shape(v));
+    }
+    TRY(check_capacity(v));
+    if (v->call == HB_CALL_REPLAY) {
+        TRY(hb_validate_graph_padding(v));
+    }
+    if (!is_draft_extend && v->call != HB_CALL_CAPTURE) {
+        TRY(hb_validate_range(v));
+    }
+    if (reads_arrays) {
+        TRY(hb_validate_slots(v));
+    }
+    return hb_validate_unsupported(v);
 }
 
 int32_t hb_validate_batch(const struct hb_validate_env *env, const struct hb_batch *batch,
                           struct hb_error *err) {
     struct hb_batch_view view;
-    struct hb_batch_view *v = &view;
     if (batch == NULL) {
         return hb_fail(err, HB_RULE_BATCH_NULL, -1, 0, 0);
     }
     if (!hb_mode_is(batch->forward_mode, HB_MODE_EAGER_VALID)) {
         return hb_fail(err, HB_RULE_MODE_INVALID, -1, batch->forward_mode, 0);
     }
-    const int32_t is_draft_extend = hb_mode_is(batch->forward_mode, HB_MODE_IS_DRAFT_EXTEND_V2);
-    init_view(v, env, batch, err);
-    const int32_t reads_arrays = !v->is_idle && !is_draft_extend;
-    if (reads_arrays) {
-        TRY(check_absent(v));
+    init_view(&view, env, HB_CALL_BEGIN, batch, err);
+    return check_batch(&view);
+}
+
+int32_t hb_validate_graph_batch(const struct hb_validate_env *env, enum hb_call call,
+                                const struct hb_batch *batch, int32_t *n_live,
+                                struct hb_error *err) {
+    struct hb_batch_view view;
+    if (batch == NULL) {
+        return hb_fail(err, HB_RULE_BATCH_NULL, -1, 0, 0);
     }
-    TRY(check_counts(v));
-    if (reads_arrays) {
-        TRY(check_shape(v));
+    if (!hb_mode_is(batch->forward_mode, HB_MODE_GRAPH_INIT_VALID)) {
+        return hb_fail(err, HB_RULE_GRAPH_MODE_INVALID, -1, batch->forward_mode, 0);
     }
-    TRY(check_capacity(v));
-    if (is_draft_extend) {
-        return HB_OK;
-    }
-    TRY(hb_validate_range(v));
-    return v->is_idle ? HB_OK : hb_validate_slots(v);
+    init_view(&view, env, call, batch, err);
+    TRY(check_batch(&view));
+    *n_live = (int32_t)view.n_live;
+    return HB_OK;
 }

@@ -12,6 +12,18 @@
 #include "backend/caps.h"
 #include "backend/status.h"
 
+/* The call that a batch came with. */
+enum hb_call { HB_CALL_BEGIN, HB_CALL_CAPTURE, HB_CALL_REPLAY };
+
+/* What graph_init and the captures so far have fixed. */
+struct hb_graph_facts {
+    int32_t is_ready;      /* graph_init has succeeded */
+    int32_t max_bs, draft; /* draft: D_graph */
+    struct {
+        int32_t is_captured, mode, has_links;
+    } set[HB_MAX_GRAPH_ROWS]; /* of batch size bs: entry bs-1 */
+};
+
 /* What the checks need beside the batch. The two scratch arrays are all zero before and after each
  * call. */
 struct hb_validate_env {
@@ -23,6 +35,7 @@ struct hb_validate_env {
     const int32_t *write_pos;   /* [NS+1] cursors of the replay ring; null: no ring */
     int32_t *slot_seen;         /* scratch [NI+1], NI = hb_env_n_ids */
     int32_t *kv_seen;           /* scratch [n_kv]; may be null without attention layers */
+    const struct hb_graph_facts *graphs; /* read by captures and replays only */
 };
 
 /* NI: ids are 1..NI. */
@@ -45,30 +58,45 @@ struct hb_batch_view {
     const struct hb_validate_env *env;
     const struct hb_batch *batch;
     struct hb_error *err;
+    int32_t call;   /* enum hb_call */
     int64_t n_rows; /* B */
-    int64_t n_live; /* R as given */
+    int64_t n_live; /* R as given; of a replay: counted by rules 78, 79 */
     int64_t n_extend;
     int64_t extend_sum; /* sum of extend_seq_lens as given */
     int64_t n_real;     /* real tokens */
     int64_t first_mask; /* first set entry of the track mask, -1: none */
     int32_t is_idle, is_extend, is_mixed, is_verify;
+    int32_t has_cpu_lens; /* seq_lens_cpu is present and read */
     int32_t has_attention;
 };
 
-/* TARGET_VERIFY: draft nodes of row r. The layout must have passed its shape rules. */
+/* TARGET_VERIFY: draft nodes of row r. The layout must have passed its shape rules; graphs have none.
+ */
 static inline int64_t hb_view_nodes(const struct hb_batch_view *v, int64_t r) {
     const int32_t *layout = v->batch->ragged_verify_layout.data;
-    return layout != NULL ? (int64_t)layout[r + 1] - layout[r] : v->batch->draft_token_num;
+    return layout != NULL && v->call == HB_CALL_BEGIN ? (int64_t)layout[r + 1] - layout[r] : v->batch->draft_token_num;
 }
 
 /* batch may be null. */
 int32_t hb_validate_batch(const struct hb_validate_env *env, const struct hb_batch *batch,
                           struct hb_error *err);
+/* The same for capture and replay; *n_live := R of the rows of a replay, 0 of a capture. */
+int32_t hb_validate_graph_batch(const struct hb_validate_env *env, enum hb_call call,
+                                const struct hb_batch *batch, int32_t *n_live,
+                                struct hb_error *err);
+/* Rules 15..19, 68 and 69, 74, 78 and 79 of captures and replays, in validate_graph.c. The last sets
+ * n_live. */
+int32_t hb_validate_graph_state(const struct hb_batch_view *v);
+int32_t hb_validate_graph_shape(const struct hb_batch_view *v);
+int32_t hb_validate_graph_capacity(const struct hb_batch_view *v);
+int32_t hb_validate_graph_padding(struct hb_batch_view *v);
+/* Rules 140, 141, in validate_graph.c. */
+int32_t hb_validate_unsupported(const struct hb_batch_view *v);
 /* Rules 60..64, 72, 73 and 98..103 of TARGET_VERIFY, in validate_verify.c. */
 int32_t hb_validate_verify_shape(const struct hb_batch_view *v);
 int32_t hb_validate_verify_capacity(const struct hb_batch_view *v);
 int32_t hb_validate_verify_range(const struct hb_batch_view *v);
-/* Rules 80..103, in validate_range.c; called after the shapes were found right. */
+/* Rules 80..107, in validate_range.c; called after the shapes were found right. */
 int32_t hb_validate_range(const struct hb_batch_view *v);
 /* Rules 110..132, in validate_slots.c; called after the ranges were found right. */
 int32_t hb_validate_slots(const struct hb_batch_view *v);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Batch checks, RANGE class (rules 80..96; 98..103 are in validate_verify.c). One function per
+ * Batch checks, RANGE class (rules 80..96, 107; 98..103 are in validate_verify.c). One function per
  * rule, each over all rows before the next rule. */
 #include "backend/validate.h"
 
@@ -41,7 +41,7 @@ static int32_t check_requests(const struct hb_batch_view *v) {
             return fail(v, HB_RULE_REQ_RANGE, r, req[r], last);
         }
     }
-    for (int64_t r = v->n_live; r < v->n_rows; r++) {
+    for (int64_t r = v->n_live; r < v->n_rows && v->call == HB_CALL_BEGIN; r++) {
         if (req[r] != 0) {
             return fail(v, HB_RULE_REQ_PADDING, r, req[r], 0);
         }
@@ -197,11 +197,23 @@ static int32_t check_attention(const struct hb_batch_view *v) {
     return status == HB_OK ? check_prefix_entries(v) : status;
 }
 
+/* Rule 107. */
+static int32_t check_cpu_lens(const struct hb_batch_view *v) {
+    const struct hb_batch *b = v->batch;
+    for (int64_t r = 0; v->has_cpu_lens && r < v->n_rows; r++) {
+        const int32_t want = r < v->n_live ? b->seq_lens.data[r] : HB_PAD_SEQ_LEN;
+        if (b->seq_lens_cpu.data[r] != want) {
+            return fail(v, HB_RULE_CPU_LENS_VALUE, r, b->seq_lens_cpu.data[r], want);
+        }
+    }
+    return HB_OK;
+}
+
 int32_t hb_validate_range(const struct hb_batch_view *v) {
     typedef int32_t (*check_fn)(const struct hb_batch_view *v);
     static const check_fn checks[] = {check_requests, check_live_slots, check_lengths,
                                       check_track_rows, check_track_lengths};
-    if (v->n_live < 0 || v->n_live > v->n_rows) {
+    if (v->call == HB_CALL_BEGIN && (v->n_live < 0 || v->n_live > v->n_rows)) {
         return fail(v, HB_RULE_ORIGINAL_RANGE, -1, v->n_live, v->n_rows);
     }
     if (v->is_idle) {
@@ -213,6 +225,9 @@ int32_t hb_validate_range(const struct hb_batch_view *v) {
             return status;
         }
     }
-    const int32_t status = v->has_attention ? check_attention(v) : HB_OK;
-    return status == HB_OK && v->is_verify ? hb_validate_verify_range(v) : status;
+    int32_t status = v->has_attention ? check_attention(v) : HB_OK;
+    if (status == HB_OK && v->is_verify) {
+        status = hb_validate_verify_range(v);
+    }
+    return status == HB_OK ? check_cpu_lens(v) : status;
 }

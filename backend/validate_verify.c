@@ -33,8 +33,9 @@ static int32_t check_layout(const struct hb_batch_view *v) {
 int32_t hb_validate_verify_shape(const struct hb_batch_view *v) {
     const struct hb_batch *b = v->batch;
     const int64_t n_nodes = v->n_rows * b->draft_token_num;
-    const int32_t is_ragged = b->ragged_verify_layout.data != NULL;
-    if (!is_ragged && b->n_tokens != n_nodes) {
+    const int32_t is_begin = v->call == HB_CALL_BEGIN;
+    const int32_t is_ragged = is_begin && b->ragged_verify_layout.data != NULL;
+    if (is_begin && !is_ragged && b->n_tokens != n_nodes) {
         return fail(v, HB_RULE_VERIFY_TOKENS, -1, b->n_tokens, n_nodes);
     }
     const struct hb_i32s links[2] = {b->retrieve_next_token, b->retrieve_next_sibling};
@@ -46,11 +47,12 @@ int32_t hb_validate_verify_shape(const struct hb_batch_view *v) {
     return is_ragged ? check_layout(v) : HB_OK;
 }
 
-/* Without intermediate caches there is no limit of D to compare with: rule 73 answers. */
+/* Without intermediate caches there is no limit of D to compare with: rule 73 answers. The D of a
+ * replay is that of its capture. */
 int32_t hb_validate_verify_capacity(const struct hb_batch_view *v) {
     const struct hb_config *config = v->env->config;
     const int64_t nodes = v->batch->draft_token_num;
-    if (config->spec_rows > 0 && nodes > config->max_draft) {
+    if (v->call != HB_CALL_REPLAY && config->spec_rows > 0 && nodes > config->max_draft) {
         return fail(v, HB_RULE_DRAFT_CAPACITY, -1, nodes, config->max_draft);
     }
     if (v->n_rows > config->spec_rows) {
@@ -153,7 +155,7 @@ static int32_t check_links(const struct hb_batch_view *v) {
 }
 
 int32_t hb_validate_verify_range(const struct hb_batch_view *v) {
-    int32_t status = check_nodes(v);
+    int32_t status = v->call == HB_CALL_BEGIN ? check_nodes(v) : HB_OK;
     if (status == HB_OK && v->batch->retrieve_next_token.data != NULL) {
         status = check_links(v);
     }
