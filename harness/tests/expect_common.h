@@ -45,6 +45,36 @@ static inline void fixture_config(struct hb_config *c, struct hb_caps *caps) {
                              .state_dtypes = 3};
 }
 
+/* The same slots behind virtual ids: id i stands for slot NS + 1 - i, except that free ids stand for
+ * nothing. Every prediction about ids must come out the same. */
+struct virtual_slots {
+    int32_t kind[NS + 1], cursor[NS + 1], v2p[NS + 1];
+};
+
+static inline struct hb_slot_model virtual_model(const struct hb_slot_model *plain,
+                                                 struct virtual_slots *s) {
+    struct hb_slot_model m = *plain;
+    for (int32_t id = 0; id <= NS; id++) {
+        int32_t slot = id == 0 ? 0 : NS + 1 - id;
+        s->kind[slot] = plain->kind[id];
+        s->cursor[slot] = plain->write_pos[id];
+        s->v2p[id] = id > 0 && plain->kind[id] == HB_SLOT_FREE ? -1 : slot;
+    }
+    m.kind = s->kind;
+    m.write_pos = s->cursor;
+    m.v2p = s->v2p;
+    m.n_virtual = NS;
+    return m;
+}
+
+static inline void same_error(const struct hb_error *a, const struct hb_error *b) {
+    assert_int_equal(a->rule, b->rule);
+    assert_int_equal(a->status, b->status);
+    assert_int_equal(a->row, b->row);
+    assert_true(a->value == b->value && a->limit == b->limit);
+    assert_string_equal(a->text, b->text);
+}
+
 static inline void check(const struct hb_error *e, int32_t rule, int32_t row, int64_t value,
                          int64_t limit) {
     if (e->rule != rule || e->row != row || e->value != value || e->limit != limit ||

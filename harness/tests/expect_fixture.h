@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { CAP = 64 };
+enum { BEGIN, CAPTURE, REPLAY };
 
 /* A batch whose arrays live in the fixture; `call` hands exact-size copies to the prediction. */
 struct fixture {
@@ -19,8 +20,11 @@ struct fixture {
     struct hb_slot_model slots;
     struct hb_batch b;
     int b_null;
-    int32_t kind[NS + 1], free_list[NS], table[REQS];
-    int32_t req[CAP], seq[CAP], ext[CAP], cpu[CAP], prefix[CAP], start[CAP], loc[CAP];
+    int by; /* which call judges the batch: BEGIN, CAPTURE or REPLAY */
+    struct hb_graph_phase graphs;
+    int32_t kind[NS + 1], free_list[NS], cursor[NS + 1], table[REQS];
+    int64_t generation[NS + 1];
+    int32_t req[CAP], seq[CAP], mirror[CAP], ext[CAP], cpu[CAP], prefix[CAP], start[CAP], loc[CAP];
     uint8_t mask[CAP];
     int64_t track[CAP], point[CAP];
     int32_t tokens[REQS * CONTEXT + CAP];
@@ -38,7 +42,14 @@ static void fixture_slots(struct fixture *f) {
     for (int32_t r = 0; r < REQS; r++) {
         f->table[r] = r == 5 ? 8 : r;
     }
-    f->slots = (struct hb_slot_model){NS, f->kind, f->free_list, 1, REQS, f->table};
+    f->slots = (struct hb_slot_model){.n_slots = NS,
+                                      .kind = f->kind,
+                                      .free_list = f->free_list,
+                                      .n_free = 1,
+                                      .generation = f->generation,
+                                      .write_pos = f->cursor,
+                                      .req_pool_size = REQS,
+                                      .table = f->table};
 }
 
 /* Writes the mapping of row r: prefix entries from the top of the cache, new ones from
@@ -119,6 +130,8 @@ static void fixture_init(struct fixture *f, int32_t mode) {
     int64_t np = f->b.n_extend;
     f->b.req_pool_indices = (struct hb_i32s){f->req, 4};
     f->b.seq_lens = (struct hb_i32s){f->seq, 4};
+    memcpy(f->mirror, f->seq, 4 * sizeof *f->mirror);
+    f->b.seq_lens_cpu = (struct hb_i32s){f->mirror, 4};
     if (np > 0) {
         f->b.extend_seq_lens = (struct hb_i32s){f->ext, np};
         f->b.extend_seq_lens_cpu = (struct hb_i32s){f->cpu, np};
@@ -148,6 +161,18 @@ static void *exact(const void *data, int64_t len, size_t item, void **blocks, in
     return block;
 }
 
+static void judge(const struct fixture *f, const struct hb_slot_model *slots,
+                  const struct hb_batch *b, struct hb_error *e) {
+    memset(e, 0x5a, sizeof *e);
+    if (f->by == CAPTURE) {
+        hb_expect_capture(&f->config, &f->caps, slots, &f->graphs, b, e);
+    } else if (f->by == REPLAY) {
+        hb_expect_replay(&f->config, &f->caps, slots, &f->graphs, b, e);
+    } else {
+        hb_expect_begin(&f->config, &f->caps, slots, b, e);
+    }
+}
+
 static void call(const struct fixture *f, struct hb_error *e) {
     void *blocks[16];
     int n = 0;
@@ -156,6 +181,7 @@ static void call(const struct fixture *f, struct hb_error *e) {
     b.field.data = exact(b.field.data, b.field.len, sizeof *b.field.data, blocks, &n)
     EXACT(req_pool_indices);
     EXACT(seq_lens);
+    EXACT(seq_lens_cpu);
     EXACT(extend_seq_lens);
     EXACT(extend_seq_lens_cpu);
     EXACT(extend_prefix_lens);
@@ -169,8 +195,12 @@ static void call(const struct fixture *f, struct hb_error *e) {
     EXACT(retrieve_next_sibling);
     EXACT(ragged_verify_layout);
 #undef EXACT
-    memset(e, 0x5a, sizeof *e);
-    hb_expect_begin(&f->config, &f->caps, &f->slots, f->b_null ? NULL : &b, e);
+    struct virtual_slots hidden;
+    struct hb_slot_model ids = virtual_model(&f->slots, &hidden);
+    struct hb_error again;
+    judge(f, &f->slots, f->b_null ? NULL : &b, e);
+    judge(f, &ids, f->b_null ? NULL : &b, &again);
+    same_error(&again, e);
     while (n > 0) {
         free(blocks[--n]);
     }
@@ -223,6 +253,7 @@ RECIPE(55, f->b.mamba_track_seqlens.len = 0)
 RECIPE(56, f->b.out_cache_loc.len -= 1)
 RECIPE(57, f->b.req_to_token_rows = 5)
 RECIPE(58, f->b.req_to_token_cols = 31)
+RECIPE(67, f->b.seq_lens_cpu.len = 3)
 RECIPE(70, f->config.max_batch = 3)
 RECIPE(71, f->config.max_tokens = 4)
 RECIPE(80, f->b.original_batch_size = 5)
@@ -243,6 +274,8 @@ RECIPE(93, f->loc[1] = N_KV)
 RECIPE(94, f->config.max_context = 6; f->b.req_to_token_cols = 6; f->b.req_to_token.len = 36)
 RECIPE(95, f->tokens[1 * CONTEXT + 4] = 30)
 RECIPE(96, f->tokens[2 * CONTEXT + 1] = 0)
+RECIPE(107, f->mirror[1] += 1)
+RECIPE(114, f->cursor[2] = 3)
 RECIPE(110, f->kind[2] = HB_SLOT_FREE)
 RECIPE(111, f->track[0] = 8)
 RECIPE(120, f->table[3] = 1)
@@ -288,6 +321,7 @@ static const struct recipe RECIPES[] = {
     R(56, E | D | M, -1, 18, 19),
     R(57, E | D | M, -1, 5, 6),
     R(58, E | D | M, -1, 31, 32),
+    R(67, D, -1, 3, 4),
     R(70, E | D | M | I, -1, 4, 3),
     R(71, E | D | M | I, -1, 19, 4),
     R(80, D | M | I, -1, 5, 4),
@@ -307,8 +341,10 @@ static const struct recipe RECIPES[] = {
     R(94, E | D | M, 1, 12, 6),
     R(95, E | D | M, 0, 30, 5),
     R(96, E | D | M, 1, 0, 63),
+    R(107, D, 1, 13, 12),
     R(110, E | D | M, 1, 2, 0),
     R(111, E | D | M, 0, 8, 0),
+    R(114, E | M, 1, 2, 3),
     R(120, E | D | M, 2, 1, 0),
     R(121, E | D | M, 2, 7, 0),
     R(122, E | D | M, 2, 1, 0),

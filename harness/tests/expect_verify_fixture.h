@@ -125,6 +125,8 @@ WAY(orphan, f->next[8] = 2; f->sibling[9] = -1)
 WAY(orphan_links, f->next[0] = -1; f->sibling[1] = -1)
 WAY(mask_live, f->mask[1] = 4)
 WAY(mask_padding, f->mask[3] = 1)
+WAY(mirror_padding, f->mirror[3] = 2)
+WAY(strip, f->config.window_layout = HB_WINDOWS_STRIP)
 #undef WAY
 
 #define R(rule, shapes, apply, row, value, limit)                                                  \
@@ -158,6 +160,7 @@ static const struct verify_recipe VERIFY_RECIPES[] = {
     R(63, RAGGED, way_early_layout, 0, -1, 0),
     R(63, RAGGED, way_falling_layout, 2, 3, 4),
     R(64, RAGGED, way_wrong_total, -1, 11, 10),
+    R(67, ALL, break_67, -1, 3, 4),
     R(70, ALL, break_70, -1, 4, 3),
     R(71, ALL, break_71, -1, 16, 4),
     R(72, ALL, way_wide_draft, -1, 4, 3),
@@ -190,10 +193,14 @@ static const struct verify_recipe VERIFY_RECIPES[] = {
     R(102, LINKED, way_orphan_links, 0, 1, 0),
     R(103, ALL, way_mask_live, 1, 0, 0),
     R(103, ALL, way_mask_padding, 3, 0, 0),
+    R(107, ALL, break_107, 1, 13, 12),
+    R(107, ALL, way_mirror_padding, 3, 2, 1),
     R(110, ALL, break_110, 1, 2, 0),
+    R(114, ALL, break_114, 1, 2, 3),
     R(120, ALL, break_120, 2, 1, 0),
     R(122, ALL, way_shared_loc, 2, 1, 0),
     R(130, ALL, break_130, 1, 5, 0),
+    R(141, LINKED, way_strip, -1, 0, 0),
 };
 #undef R
 enum { N_VERIFY_RECIPES = (int)(sizeof VERIFY_RECIPES / sizeof VERIFY_RECIPES[0]) };

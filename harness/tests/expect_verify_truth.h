@@ -17,6 +17,7 @@ struct scene {
     const struct fixture *f;
     const struct hb_batch *b;
     int64_t rows, real, draft, tokens;
+    int64_t base; /* position of a row's first new token, from seq_lens */
 };
 typedef int (*predicate)(const struct scene *s, struct truth *t);
 
@@ -37,6 +38,10 @@ static int64_t first_token(const struct scene *s, int64_t r) {
 
 static int32_t slot_at(const struct scene *s, int64_t r) {
     return s->f->table[s->b->req_pool_indices.data[r]];
+}
+
+static int64_t start_of(const struct scene *s, int64_t r) {
+    return s->b->seq_lens.data[r] + s->base;
 }
 
 static int off_length(struct truth *t, const void *data, int64_t len, int64_t want) {
@@ -135,6 +140,9 @@ P(64) {
     return layout != NULL && layout[s->rows] != s->tokens &&
            broken(t, -1, layout[s->rows], s->tokens);
 }
+P(67) {
+    return off_length(t, s->b->seq_lens_cpu.data, s->b->seq_lens_cpu.len, s->rows);
+}
 P(70) {
     return s->rows > s->f->config.max_batch && broken(t, -1, s->rows, s->f->config.max_batch);
 }
@@ -187,9 +195,8 @@ P(93) {
     return 0;
 }
 P(94) {
-    const int32_t *seq = s->b->seq_lens.data;
-    EACH_LIVE(seq[r] + v_of(s, r) > s->f->config.max_context, seq[r] + v_of(s, r),
-              s->f->config.max_context);
+    int64_t most = s->f->config.max_context;
+    EACH_LIVE(start_of(s, r) + v_of(s, r) > most, start_of(s, r) + v_of(s, r), most);
 }
 
 static int64_t mapped(const struct scene *s, int64_t r, int64_t position) {
@@ -200,7 +207,7 @@ static int64_t mapped(const struct scene *s, int64_t r, int64_t position) {
 P(95) {
     for (int64_t r = 0; r < s->real; r++) {
         for (int64_t j = 0; j < v_of(s, r); j++) {
-            int64_t entry = mapped(s, r, s->b->seq_lens.data[r] + j);
+            int64_t entry = mapped(s, r, start_of(s, r) + j);
             int64_t loc = s->b->out_cache_loc.data[first_token(s, r) + j];
             if (entry != loc) {
                 return broken(t, r, entry, loc);
@@ -211,7 +218,7 @@ P(95) {
 }
 P(96) {
     for (int64_t r = 0; r < s->real; r++) {
-        for (int64_t p = 0; p < s->b->seq_lens.data[r]; p++) {
+        for (int64_t p = 0; p < start_of(s, r); p++) {
             if (mapped(s, r, p) < 1 || mapped(s, r, p) > N_KV - 1) {
                 return broken(t, r, mapped(s, r, p), N_KV - 1);
             }
@@ -290,8 +297,22 @@ P(103) {
     }
     return 0;
 }
+P(107) {
+    for (int64_t r = 0; s->b->seq_lens_cpu.data != NULL && r < s->rows; r++) {
+        int32_t mirror = s->b->seq_lens_cpu.data[r];
+        int32_t want = r < s->real ? s->b->seq_lens.data[r] : 1;
+        if (mirror != want) {
+            return broken(t, r, mirror, want);
+        }
+    }
+    return 0;
+}
 P(110) {
     EACH_LIVE(s->f->kind[slot_at(s, r)] == HB_SLOT_FREE, slot_at(s, r), 0);
+}
+P(114) {
+    EACH_LIVE(slot_at(s, r) > 0 && s->f->cursor[slot_at(s, r)] != 0, slot_at(s, r),
+              s->f->cursor[slot_at(s, r)]);
 }
 P(120) {
     for (int64_t r = 0; r < s->real; r++) {
@@ -319,6 +340,10 @@ P(130) {
                   s->f->kind[slot_at(s, r)] == HB_SLOT_TREE,
               slot_at(s, r), 0);
 }
+P(141) {
+    return s->b->retrieve_next_token.data != NULL &&
+           s->f->config.window_layout == HB_WINDOWS_STRIP && broken(t, -1, 0, 0);
+}
 #undef EACH_LIVE
 #undef P
 
@@ -328,10 +353,10 @@ static const struct {
 } PREDICATES[] = {{20, p20},   {21, p21},   {27, p27},   {28, p28},   {30, p30},   {40, p40},
                   {41, p41},   {43, p43},   {44, p44},   {53, p53},   {56, p56},   {57, p57},
                   {58, p58},   {60, p60},   {61, p61},   {62, p62},   {63, p63},   {64, p64},
-                  {70, p70},   {71, p71},   {72, p72},   {73, p73},   {80, p80},   {81, p81},
+                  {67, p67},   {70, p70},   {71, p71},   {72, p72},   {73, p73},   {80, p80},   {81, p81},
                   {82, p82},   {83, p83},   {84, p84},   {93, p93},   {94, p94},   {95, p95},
                   {96, p96},   {98, p98},   {99, p99},   {100, p100}, {101, p101}, {102, p102},
-                  {103, p103}, {110, p110}, {120, p120}, {122, p122}, {130, p130}};
+                  {103, p103}, {107, p107}, {110, p110}, {114, p114}, {120, p120}, {122, p122}, {130, p130}, {141, p141}};
 
 static struct truth truth_of(const struct fixture *f) {
     const struct hb_batch *b = &f->b;
@@ -340,7 +365,8 @@ static struct truth truth_of(const struct fixture *f) {
                             b->batch_size,
                             b->has_original_batch_size ? b->original_batch_size : b->batch_size,
                             b->draft_token_num,
-                            b->n_tokens};
+                            b->n_tokens,
+                            0};
     struct truth t = {0, -1, 0, 0};
     int links = b->retrieve_next_token.data != NULL || b->retrieve_next_sibling.data != NULL;
     if (f->b_null) {

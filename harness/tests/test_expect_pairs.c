@@ -156,12 +156,15 @@ static struct truth shape_truth(const struct fixture *f, int64_t real) {
          b->req_to_token.len != (int64_t)REQS * f->config.max_context)) {
         return is(58, -1);
     }
+    if (b->forward_mode == 2 && bad_len(b->seq_lens_cpu.data, b->seq_lens_cpu.len, b->batch_size)) {
+        return is(67, -1);
+    }
     return is(0, -1);
 }
 
 /* One row as scalars; lengths are known to fit. */
 struct row {
-    int64_t req, seq, ext, prefix, track, point;
+    int64_t req, seq, ext, prefix, track, point, mirror;
     int live, extends, masked;
     int32_t slot, kind;
 };
@@ -170,6 +173,9 @@ static struct row row_at(const struct fixture *f, int64_t r, int64_t real) {
     const struct hb_batch *b = &f->b;
     struct row x = {
         .req = b->req_pool_indices.data[r], .seq = b->seq_lens.data[r], .live = r < real};
+    x.mirror = b->forward_mode == 2 && b->seq_lens_cpu.data != NULL ? b->seq_lens_cpu.data[r]
+               : x.live                                             ? x.seq
+                                                                    : 1;
     x.extends = is_extend(b->forward_mode) && r < b->n_extend;
     x.ext = x.extends ? b->extend_seq_lens.data[r] : 1;
     x.prefix = x.extends ? b->extend_prefix_lens.data[r] : x.seq - 1;
@@ -211,6 +217,10 @@ static int row_breaks(const struct fixture *f, const struct row *x, int32_t rule
         return x->masked && x->extends && x->point > x->prefix + x->ext;
     case 94:
         return x->live && x->seq > f->config.max_context;
+    case 107:
+        return x->mirror != (x->live ? x->seq : 1);
+    case 114:
+        return is_extend(f->b.forward_mode) && x->live && x->slot != 0 && f->cursor[x->slot] != 0;
     case 110:
         return x->live && x->kind == HB_SLOT_FREE;
     case 111:
@@ -385,8 +395,8 @@ static int64_t wild(uint64_t *s) {
 
 /* One random change of the batch; lengths stay within the storage of the fixture. */
 static void mutate(struct fixture *f, uint64_t *s) {
-    int32_t *const words[] = {f->req,   f->seq, f->ext,         f->cpu,   f->prefix,
-                              f->start, f->loc, f->tokens + 32, f->table, f->kind};
+    int32_t *const words[] = {f->req, f->seq,         f->ext,   f->cpu,      f->prefix, f->start,
+                              f->loc, f->tokens + 32, f->table, f->kind + 1, f->mirror, f->cursor};
     int32_t *const scalars[] = {&f->b.forward_mode,
                                 &f->b.batch_size,
                                 &f->b.has_original_batch_size,
@@ -401,23 +411,23 @@ static void mutate(struct fixture *f, uint64_t *s) {
     struct hb_i32s *const i32s[] = {&f->b.req_pool_indices,    &f->b.seq_lens,
                                     &f->b.extend_seq_lens,     &f->b.out_cache_loc,
                                     &f->b.extend_seq_lens_cpu, &f->b.extend_prefix_lens,
-                                    &f->b.extend_start_loc};
+                                    &f->b.extend_start_loc,    &f->b.seq_lens_cpu};
     uint64_t at = next_random(s) % 6;
     uint64_t which = next_random(s);
     switch (next_random(s) % 8) {
     case 0:
     case 1:
-        which %= 10;
+        which %= 12;
         words[which][at] = which == 9 ? (int32_t)(next_random(s) % 5) : (int32_t)wild(s);
         return;
     case 2:
         *scalars[which % 11] = (int32_t)wild(s);
         return;
     case 3:
-        i32s[which % 7]->len = (int64_t)(next_random(s) % CAP);
+        i32s[which % 8]->len = (int64_t)(next_random(s) % CAP);
         return;
     case 4:
-        i32s[which % 7]->data = NULL;
+        i32s[which % 8]->data = NULL;
         return;
     case 5:
         f->mask[at] ^= 1;

@@ -47,7 +47,7 @@ static void each_rule_alone_reports_row_value_and_limit(void **state) {
 }
 
 static void every_verify_rule_of_the_table_has_a_recipe(void **state) {
-    static const int32_t rules[] = {30, 60, 61, 62, 63, 64, 72, 73, 98, 99, 100, 101, 102, 103};
+    static const int32_t rules[] = {30, 60, 61, 62, 63, 64, 72, 73, 98, 99, 100, 101, 102, 103, 141};
     (void)state;
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
         int found = 0;
@@ -186,7 +186,7 @@ static void cache_rules_need_an_attention_layer(void **state) {
         f.config.layer_kind[1] = HB_LAYER_MAMBA2;
         f.b.out_cache_loc = f.b.req_to_token = (struct hb_i32s){NULL, 0};
         f.b.req_to_token_rows = 0;
-        f.seq[0] = INT32_MAX; /* max_context is a size of req_to_token */
+        f.seq[0] = f.mirror[0] = INT32_MAX; /* max_context is a size of req_to_token */
         begin_is(&f, 0, -1, 0, 0);
     }
 }

@@ -67,31 +67,34 @@ static void map_if_possible(struct fixture *f) {
 /* One random change; lengths stay within the storage of the fixture. */
 static void mutate(struct fixture *f, uint64_t *s) {
     int32_t *const words[] = {f->req,  f->seq,     f->loc,    f->tokens + 32, f->table,
-                              f->kind, f->next,    f->next,   f->sibling,     f->sibling,
-                              f->next, f->sibling, f->layout, f->layout};
+                              f->kind + 1, f->next, f->next, f->sibling, f->sibling,
+                              f->next, f->sibling, f->layout, f->layout,      f->mirror,
+                              f->cursor};
     int32_t *const scalars[] = {&f->b.batch_size,        &f->b.has_original_batch_size,
                                 &f->b.n_tokens,          &f->b.original_batch_size,
                                 &f->b.is_dummy,          &f->b.draft_token_num,
-                                &f->b.req_to_token_rows, &f->b.req_to_token_cols};
+                                &f->b.req_to_token_rows, &f->b.req_to_token_cols,
+                                &f->config.window_layout};
     struct hb_i32s *const i32s[] = {&f->b.req_pool_indices,     &f->b.seq_lens,
                                     &f->b.retrieve_next_token,  &f->b.out_cache_loc,
-                                    &f->b.ragged_verify_layout, &f->b.retrieve_next_sibling};
+                                    &f->b.ragged_verify_layout, &f->b.retrieve_next_sibling,
+                                    &f->b.seq_lens_cpu};
     uint64_t which = next_random(s);
     int32_t *word = NULL;
     switch (next_random(s) % 12) {
     case 0:
-        which %= 14;
+        which %= 16;
         word = words[which] + next_random(s) % 6;
         *word = which == 5 ? (int32_t)(next_random(s) % 5) : wild(s);
         return;
     case 1:
-        *scalars[which % 8] = wild(s);
+        *scalars[which % 9] = wild(s);
         return;
     case 2:
-        i32s[which % 6]->len = (int64_t)(next_random(s) % CAP);
+        i32s[which % 7]->len = (int64_t)(next_random(s) % CAP);
         return;
     case 3:
-        i32s[which % 6]->data = NULL;
+        i32s[which % 7]->data = NULL;
         return;
     case 4:
         f->mask[which % 5] ^= 1;
