@@ -49,7 +49,7 @@ static int32_t attend(const struct hb_layer_run *run, const void *kv_k, const vo
                                         .out = io->out,
                                         .parent =
                                             m->is_tree ? hb_layer_array(run, m->parents) : NULL,
-                                        .parent_stride = c->max_draft};
+                                        .parent_stride = m->parent_stride};
     return hb_device_check(run->kernels, run->kernels->attention(&args), err);
 }
 

@@ -214,6 +214,7 @@ static int is_sibling_lost(const struct hb_config *config, const struct hb_batch
 static void fill_parents(struct hb_metadata *m, const struct hb_config *config,
                          const struct hb_batch *batch) {
     const int64_t n_rows = m->is_tree ? m->n_verify_rows : 0;
+    m->parent_stride = config->max_draft;
     m->parents = carve(m, n_rows * config->max_draft);
     for (int64_t i = 0; i < n_rows * config->max_draft; i++) {
         m->parents[i] = 0;

@@ -27,6 +27,10 @@ struct hb_metadata {
     int32_t is_tree;       /* TARGET_VERIFY with links: parents is there */
     int32_t n_tracked;     /* extend rows with track_conv_len > 0 */
     int32_t n_copies;      /* DECODE: masked rows */
+    /* of a captured forward: counts are those of the graph, all of its rows and tokens; which rows are
+     * live is for the kernels to see, at the replay: those with cache_indices >= 0 (graph.c) */
+    int32_t is_graph;
+    int32_t parent_stride; /* of parents */
     int32_t n_chunks;      /* logical chunks; 0 unless prep_initial_states */
     int32_t table_cols;    /* longest sequence of a live row, with the nodes of a verify */
     int64_t device_words;
@@ -42,10 +46,11 @@ struct hb_metadata {
     int32_t *track_ssm_len;       /* the same value (a planted defect makes it differ) */
     int32_t *track_dst;           /* [num_prefills] */
     int32_t *copy_src, *copy_dst; /* [n_copies] slots */
+    int32_t *copy_mask;           /* [n_copies], 0: no copy; null: all */
     /* DECODE with a replay ring, else null: the cursor that a row starts from, and whether it folds
      * before the ring is full; padding rows and slot 0: 0 */
     int32_t *replay_write_pos, *force_flush; /* [B] */
-    int32_t *parents; /* [n_verify_rows, max_draft] parent of each node of the live rows' trees,
+    int32_t *parents; /* [n_verify_rows, parent_stride] parent of each node of the live rows' trees,
                          else 0 */
     /* with attention layers: */
     int32_t *rows;          /* [R] row of req_to_token below */
