@@ -59,6 +59,7 @@ int32_t hb_hybrid_begin(struct hb_hybrid *h, const struct hb_batch *batch, struc
     h->has_metadata = 1;
     h->has_verify = 0;
     h->layers_run = 0;
+    hb_hybrid_note_verify(h, batch);
     return HB_OK;
 }
 
@@ -186,13 +187,17 @@ int32_t hb_hybrid_entry(struct hb_hybrid *h, int32_t layer_id, const struct hb_l
     return run_layer(h, layer_id, &buffers, err);
 }
 
-/* tracking.md section 5: once for all layers that ran, after the last of them. */
+/* tracking.md section 5: once for all layers that ran, after the last of them, unless each layer
+ * has done its own. */
 static int32_t copy_tracked(const struct hb_hybrid *h, struct hb_error *err) {
     const struct hb_forward *f = &h->forward[h->current];
     const struct hb_metadata *m = &f->meta;
     const int32_t *device = f->device_block;
     int32_t status = HB_OK;
-    for (int32_t l = 0; l < h->config.n_layers && status == HB_OK && m->n_copies > 0; l++) {
+    if (m->n_copies == 0 || h->config.track_by_layer) {
+        return HB_OK;
+    }
+    for (int32_t l = 0; l < h->config.n_layers && status == HB_OK; l++) {
         if (h->layer[l].kind == HB_LAYER_MAMBA2 && has_run(h, l)) {
             status = hb_pool_copy_layer(&h->pool, h->layer[l].pool_layer, m->n_copies,
                                         device + (m->copy_src - m->block),
@@ -202,13 +207,30 @@ static int32_t copy_tracked(const struct hb_hybrid *h, struct hb_error *err) {
     return status;
 }
 
+/* Rule 116: one cursor stands for the rings of all layers. */
+static int32_t check_ring_layers(const struct hb_hybrid *h, struct hb_error *err) {
+    for (int32_t l = 0; l < h->config.n_layers; l++) {
+        if (h->layer[l].kind == HB_LAYER_MAMBA2 && !has_run(h, l)) {
+            return hb_fail(err, HB_RULE_RING_LAYERS, -1, l, 0);
+        }
+    }
+    return HB_OK;
+}
+
 int32_t hb_hybrid_finish(struct hb_hybrid *h, struct hb_error *err) {
     if (!h->has_metadata) {
         return hb_fail(err, HB_RULE_NO_METADATA, -1, 0, 0);
     }
-    int32_t status = copy_tracked(h, err);
+    const struct hb_metadata *m = current_meta(h);
+    int32_t status = m->replay_write_pos != NULL ? check_ring_layers(h, err) : HB_OK;
+    if (status == HB_OK) {
+        status = copy_tracked(h, err);
+    }
     if (status == HB_OK) {
         status = hb_device_check(h->kernels, h->kernels->sync(), err);
+    }
+    if (status == HB_OK && m->replay_write_pos != NULL) {
+        hb_pool_advance(&h->pool, m->n_rows, m->cache_indices, m->force_flush);
     }
     if (status == HB_OK) {
         h->has_verify = hb_mode_is(current_meta(h)->mode, HB_MODE_IS_TARGET_VERIFY);

@@ -58,6 +58,8 @@ struct hb_hybrid {
      * current one, layers_verified says which layers ran */
     int32_t has_verify;
     uint32_t layers_verified; /* bit l */
+    int32_t *verify_ids;      /* [SR] ids of the verify's live rows, and how often each had been */
+    int32_t *verify_generation; /* given out: a commit must find them as they were */
     int32_t *commit_pairs;    /* host [4*SR]: where a commit lists its copies */
     void *device_pairs;       /* the same on the device */
     struct hb_validate_env env;
@@ -84,6 +86,10 @@ int32_t hb_hybrid_commit(struct hb_hybrid *h, const struct hb_commit *commit, st
 /* The wrapper's decode and extend entries (both route by layer id alone). */
 int32_t hb_hybrid_entry(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io,
                         struct hb_error *err);
+
+/* spec_verify.c: what a commit needs of the verify that has begun and metadata does not hold. Does
+ * nothing in other modes. */
+void hb_hybrid_note_verify(struct hb_hybrid *h, const struct hb_batch *batch);
 
 /* hybrid_memory.c: buffers and regions. */
 int32_t hb_hybrid_buf_alloc(struct hb_hybrid *h, uint64_t bytes, struct hb_buf *out,

@@ -68,7 +68,7 @@ static int32_t create_spec_cache(struct hb_hybrid *h, struct hb_spec_cache *spec
         return HB_OK;
     }
     const int32_t status =
-        hb_device_alloc(h->kernels, n * h->dims.conv_slot_bytes, 1, &spec->windows, err);
+        hb_device_alloc(h->kernels, h->dims.windows_bytes, 1, &spec->windows, err);
     if (status != HB_OK) {
         return status;
     }
@@ -98,18 +98,21 @@ static int32_t create_layers(struct hb_hybrid *h, const struct hb_layer_params *
     return status;
 }
 
-/* Copies of a commit: source and destination of at most SR rows and SR checkpoints. */
+/* Ids of a verify; copies of its commit: source and destination of at most SR rows and SR checkpoints. */
 static int32_t create_pairs(struct hb_hybrid *h, struct hb_error *err) {
     const int64_t n = 4 * (int64_t)h->config.spec_rows;
     void *ptr;
     if (n == 0) {
         return HB_OK;
     }
-    const int32_t status = hb_host_alloc(n, sizeof(int32_t), &ptr, err);
+    const int32_t status =
+        hb_host_alloc(n + 2 * (int64_t)h->config.spec_rows, sizeof(int32_t), &ptr, err);
     if (status != HB_OK) {
         return status;
     }
     h->commit_pairs = ptr;
+    h->verify_ids = h->commit_pairs + n;
+    h->verify_generation = h->verify_ids + h->config.spec_rows;
     return hb_device_alloc(h->kernels, n * (int64_t)sizeof(int32_t), 0, &h->device_pairs, err);
 }
 
@@ -140,7 +143,7 @@ static int32_t create_scratch(struct hb_hybrid *h, struct hb_error *err) {
         status = hb_device_alloc(h->kernels, hb_mul_saturate(c->max_tokens, h->dims.d_inner, act),
                                  0, &h->ssm_out, err);
     }
-    const int64_t n_seen = (int64_t)c->n_slots + 1 + c->n_kv;
+    const int64_t n_seen = (int64_t)h->pool.n_ids + 1 + c->n_kv;
     if (status == HB_OK) {
         status = hb_host_alloc(n_seen, sizeof(int32_t), &ptr, err);
     }
@@ -150,8 +153,10 @@ static int32_t create_scratch(struct hb_hybrid *h, struct hb_error *err) {
                                           .has_attention = h->dims.has_attention,
                                           .req_to_slot = h->pool.req_to_slot,
                                           .slot_kind = h->pool.slot_kind,
+                                          .v2p = h->pool.v2p,
+                                          .write_pos = h->pool.write_pos,
                                           .slot_seen = seen,
-                                          .kv_seen = seen + c->n_slots + 1};
+                                          .kv_seen = seen + h->pool.n_ids + 1};
     }
     return status;
 }

@@ -33,7 +33,7 @@ struct hb_linear_weights {
 
 /* Intermediate caches of one Mamba2 layer (speculative.md section 1), entries [SR, max_draft]. */
 struct hb_spec_cache {
-    void *windows; /* act [SR, max_draft, dim, W] */
+    void *windows; /* act [SR, max_draft, dim, W], or strips [SR, dim, max_draft+K-2] */
     void *states;  /* st [SR, max_draft, H, P, N] */
 };
 
@@ -64,6 +64,9 @@ int32_t hb_linear_forward(const struct hb_layer_run *run, const struct hb_linear
                           const struct hb_pool *pool, int32_t pool_layer,
                           const struct hb_spec_cache *spec, const struct hb_layer_buffers *io,
                           struct hb_error *err);
+/* DECODE tracking of one layer (tracking.md section 5): slot -> destination of the masked rows. */
+int32_t hb_linear_track(const struct hb_layer_run *run, const struct hb_pool *pool,
+                        int32_t pool_layer, struct hb_error *err);
 /* The child's decode and extend entries refuse whatever the arguments (forward-batch.md section 2,
  * seed A). */
 int32_t hb_linear_entry(struct hb_error *err);

@@ -53,7 +53,8 @@ static struct hb_k_conv conv_args(const struct hb_layer_run *run, const struct h
                               .weight = w->param[HB_PARAM_CONV_WEIGHT],
                               .bias = w->param[HB_PARAM_CONV_BIAS],
                               .y = run->conv_out,
-                              .pool = pool};
+                              .pool = pool,
+                              .pool_pad = run->config->pool_pad};
 }
 
 static int32_t run_conv(const struct hb_layer_run *run, const struct hb_linear_weights *w,
@@ -85,7 +86,8 @@ static int32_t run_conv_track(const struct hb_layer_run *run, void *pool, const 
                                          .after = hb_layer_array(run, m->track_conv_len),
                                          .dst = hb_layer_array(run, m->track_dst),
                                          .x = xbc,
-                                         .pool = pool};
+                                         .pool = pool,
+                                         .pool_pad = run->config->pool_pad};
     if (m->n_tracked == 0) {
         return HB_OK;
     }
@@ -115,15 +117,32 @@ static struct hb_k_ssm ssm_args(const struct hb_layer_run *run, const struct hb_
                              .dt_bias = w->param[HB_PARAM_DT_BIAS],
                              .d = w->param[HB_PARAM_D],
                              .y = run->ssm_out,
-                             .pool = pool};
+                             .pool = pool,
+                             .pool_pad = c->pool_pad};
+}
+
+/* speculative.md section 7. */
+static int32_t run_ring(const struct hb_layer_run *run, const struct hb_k_ssm *ssm,
+                        const struct hb_pool *pool, int32_t pool_layer, struct hb_error *err) {
+    const struct hb_metadata *m = run->meta;
+    const struct hb_k_ssm_ring args = {.ssm = *ssm,
+                                       .ring_length = pool->ring_length,
+                                       .write_pos = hb_layer_array(run, m->replay_write_pos),
+                                       .fold = hb_layer_array(run, m->force_flush),
+                                       .ring_x = pool->ring_x[pool_layer],
+                                       .ring_b = pool->ring_b[pool_layer],
+                                       .ring_g = pool->ring_g[pool_layer]};
+    return hb_device_check(run->kernels, run->kernels->ssm_ring(&args), err);
 }
 
 static int32_t run_ssm(const struct hb_layer_run *run, const struct hb_linear_weights *w,
-                       void *pool, const void *dt, struct hb_error *err) {
+                       const struct hb_pool *pool, int32_t pool_layer, const void *dt,
+                       struct hb_error *err) {
     const struct hb_kernels *k = run->kernels;
     const struct hb_config *c = run->config;
     const struct hb_metadata *m = run->meta;
-    struct hb_k_ssm args = ssm_args(run, w, pool, dt, c->dt_clamp_prefill);
+    struct hb_k_ssm args =
+        ssm_args(run, w, pool->temporal[pool_layer], dt, c->dt_clamp_prefill);
     int32_t status = HB_OK;
     args.rows = prefill_rows(run);
     if (m->n_tracked > 0) {
@@ -137,10 +156,13 @@ static int32_t run_ssm(const struct hb_layer_run *run, const struct hb_linear_we
     args.dt_clamp = c->dt_clamp_decode;
     args.after = NULL;
     args.dst = NULL;
-    if (status == HB_OK && args.rows.n_rows > 0) {
-        status = hb_device_check(k, k->ssm_update(&args), err);
+    if (status != HB_OK || args.rows.n_rows == 0) {
+        return status;
     }
-    return status;
+    if (m->replay_write_pos != NULL) {
+        return run_ring(run, &args, pool, pool_layer, err);
+    }
+    return hb_device_check(k, k->ssm_update(&args), err);
 }
 
 /* speculative.md section 1: conv and SSM over the nodes; the pools are only read. */
@@ -152,13 +174,14 @@ static int32_t run_verify(const struct hb_layer_run *run, const struct hb_linear
     const struct hb_config *c = run->config;
     struct hb_k_conv_verify conv = {.conv = conv_args(run, w, pool->conv[pool_layer], io->in[1]),
                                     .max_draft = c->max_draft,
-                                    .parent_stride = c->max_draft,
+                                    .parent_stride = run->meta->parent_stride,
                                     .parent = verify_parents(run),
-                                    .windows = spec->windows};
+                                    .windows = spec->windows,
+                                    .window_layout = c->window_layout};
     struct hb_k_ssm_verify ssm = {
         .ssm = ssm_args(run, w, pool->temporal[pool_layer], io->in[2], c->dt_clamp_decode),
         .max_draft = c->max_draft,
-        .parent_stride = c->max_draft,
+        .parent_stride = run->meta->parent_stride,
         .parent = verify_parents(run),
         .states = spec->states};
     conv.conv.rows = ssm.ssm.rows = verify_rows(run);
@@ -169,7 +192,8 @@ static int32_t run_verify(const struct hb_layer_run *run, const struct hb_linear
 static int32_t run_norm(const struct hb_layer_run *run, const struct hb_linear_weights *w,
                         const void *z, void *out, struct hb_error *err) {
     const struct hb_config *c = run->config;
-    const struct hb_k_norm args = {.n_tokens = run->meta->n_real,
+    const struct hb_metadata *m = run->meta;
+    const struct hb_k_norm args = {.n_tokens = m->n_real,
                                    .d_inner = run->dims->d_inner,
                                    .norm_group = c->norm_group,
                                    .gate_norm = c->gate_norm,
@@ -179,11 +203,26 @@ static int32_t run_norm(const struct hb_layer_run *run, const struct hb_linear_w
                                    .y = run->ssm_out,
                                    .z = z,
                                    .weight = w->param[HB_PARAM_NORM_WEIGHT],
-                                   .out = out};
+                                   .out = out,
+                                   .slots =
+                                       m->is_graph ? hb_layer_array(run, m->cache_indices) : NULL,
+                                   .row_tokens = m->is_graph ? m->n_tokens / m->n_rows : 1};
     return hb_device_check(run->kernels, run->kernels->gated_norm(&args), err);
 }
 
-/* Prefill rows, then one-token rows, of conv and SSM. */
+int32_t hb_linear_track(const struct hb_layer_run *run, const struct hb_pool *pool,
+                        int32_t pool_layer, struct hb_error *err) {
+    const struct hb_metadata *m = run->meta;
+    if (m->n_copies == 0) {
+        return HB_OK;
+    }
+    return hb_pool_copy_layer(pool, pool_layer, m->n_copies, hb_layer_array(run, m->copy_src),
+                              hb_layer_array(run, m->copy_dst),
+                              m->copy_mask != NULL ? hb_layer_array(run, m->copy_mask) : NULL, err);
+}
+
+/* Prefill rows, then one-token rows, of conv and SSM; then DECODE tracking, where each layer does
+ * its own. */
 static int32_t run_rows(const struct hb_layer_run *run, const struct hb_linear_weights *w,
                         const struct hb_pool *pool, int32_t pool_layer,
                         const struct hb_layer_buffers *io, struct hb_error *err) {
@@ -192,7 +231,10 @@ static int32_t run_rows(const struct hb_layer_run *run, const struct hb_linear_w
         status = run_conv(run, w, pool->conv[pool_layer], io->in[1], err);
     }
     if (status == HB_OK) {
-        status = run_ssm(run, w, pool->temporal[pool_layer], io->in[2], err);
+        status = run_ssm(run, w, pool, pool_layer, io->in[2], err);
+    }
+    if (status == HB_OK && run->config->track_by_layer) {
+        status = hb_linear_track(run, pool, pool_layer, err);
     }
     return status;
 }

@@ -7,6 +7,7 @@
 #include "backend/defects.h"
 #include "backend/hybrid.h"
 #include "backend/memory.h"
+#include "backend/mode.h"
 
 /* One call, while it is checked and run. */
 struct commit {
@@ -62,7 +63,7 @@ static int32_t check_shape(const struct commit *c) {
 
 /* Rules 104..106. */
 static int32_t check_range(const struct commit *c) {
-    const int64_t n_slots = c->h->config.n_slots;
+    const int64_t n_ids = c->h->pool.n_ids;
     for (int32_t r = 0; r < c->n_rows; r++) {
         if (step_of(c, r) > last_node(c, r)) {
             return fail(c, HB_RULE_COMMIT_STEP_RANGE, r, step_of(c, r), last_node(c, r));
@@ -73,8 +74,8 @@ static int32_t check_range(const struct commit *c) {
             continue;
         }
         const int64_t dst = c->args->track_indices.data[r];
-        if (dst < 1 || dst > n_slots) {
-            return fail(c, HB_RULE_COMMIT_TRACK_SLOT, r, dst, n_slots);
+        if (dst < 1 || dst > n_ids) {
+            return fail(c, HB_RULE_COMMIT_TRACK_SLOT, r, dst, n_ids);
         }
     }
     for (int32_t r = 0; r < c->n_rows; r++) {
@@ -85,17 +86,17 @@ static int32_t check_range(const struct commit *c) {
     return HB_OK;
 }
 
-/* Checkpoint slot of a row, 0 where there is none. */
-static int32_t track_slot(const struct commit *c, int32_t r) {
+/* Checkpoint id of a row, 0 where there is none. */
+static int32_t track_id(const struct commit *c, int32_t r) {
     return track_step_of(c, r) < 0 ? 0 : (int32_t)c->args->track_indices.data[r];
 }
 
-/* Rule 123. seen[slot] = row + 1 while it runs, zero again afterwards. */
+/* Rule 123. seen[id] = row + 1 while it runs, zero again afterwards. */
 static int32_t check_duplicate(const struct commit *c) {
     int32_t *seen = c->h->env.slot_seen;
     int32_t status = HB_OK;
     for (int32_t r = 0; r < c->n_rows && status == HB_OK; r++) {
-        const int32_t dst = track_slot(c, r);
+        const int32_t dst = track_id(c, r);
         if (dst != 0 && seen[dst] != 0) {
             status = fail(c, HB_RULE_COMMIT_TRACK_DUPLICATE, r, dst, (int64_t)seen[dst] - 1);
         } else if (dst != 0) {
@@ -103,35 +104,70 @@ static int32_t check_duplicate(const struct commit *c) {
         }
     }
     for (int32_t r = 0; r < c->n_rows; r++) {
-        seen[track_slot(c, r)] = 0;
+        seen[track_id(c, r)] = 0;
     }
     return status;
 }
 
-/* Rules 112, 113, 123, 133. The kinds are those of now: slots may have been freed since the verify.
+/* Is the row's state, or a checkpoint of it, to be written? A slot 0 (dummy call) is never checked.
  */
-static int32_t check_slots(const struct commit *c) {
-    const int32_t *kind = c->h->pool.slot_kind;
+static int32_t is_used(const struct commit *c, int32_t r) {
+    return c->h->verify_ids[r] != 0 && (step_of(c, r) >= 0 || track_step_of(c, r) >= 0);
+}
+
+/* Rule 112. */
+static int32_t check_freed(const struct commit *c) {
     for (int32_t r = 0; r < c->n_rows; r++) {
-        const int32_t slot = c->meta->cache_indices[r];
-        const int32_t is_used = step_of(c, r) >= 0 || track_step_of(c, r) >= 0;
-        if (is_used && slot != 0 && kind[slot] == HB_SLOT_FREE) {
-            return fail(c, HB_RULE_COMMIT_SLOT_FREED, r, slot, 0);
+        const int32_t id = c->h->verify_ids[r];
+        if (is_used(c, r) && hb_pool_is_free(&c->h->pool, id)) {
+            return fail(c, HB_RULE_COMMIT_SLOT_FREED, r, id, 0);
         }
     }
+    return HB_OK;
+}
+
+/* Rule 115: free, and given to somebody else. */
+static int32_t check_stale(const struct commit *c) {
     for (int32_t r = 0; r < c->n_rows; r++) {
-        const int32_t dst = track_slot(c, r);
-        if (dst != 0 && kind[dst] == HB_SLOT_FREE) {
+        const int32_t id = c->h->verify_ids[r];
+        if (is_used(c, r) && c->h->pool.generation[id] != c->h->verify_generation[r]) {
+            return fail(c, HB_RULE_COMMIT_SLOT_STALE, r, id, 0);
+        }
+    }
+    return HB_OK;
+}
+
+/* Rule 113. */
+static int32_t check_track_freed(const struct commit *c) {
+    for (int32_t r = 0; r < c->n_rows; r++) {
+        const int32_t dst = track_id(c, r);
+        if (dst != 0 && hb_pool_is_free(&c->h->pool, dst)) {
             return fail(c, HB_RULE_COMMIT_TRACK_FREED, r, dst, 0);
         }
     }
-    const int32_t status = check_duplicate(c);
+    return HB_OK;
+}
+
+/* Rules 112, 113, 115, 123, 133. Kinds and ids are those of now: slots may have been freed since
+ * the verify. */
+static int32_t check_slots(const struct commit *c) {
+    const int32_t is_checked = !HB_DEFECT(c->h->config.defect, FREED_SLOT_COMMIT);
+    int32_t status = is_checked ? check_freed(c) : HB_OK;
+    if (status == HB_OK) {
+        status = check_track_freed(c);
+    }
+    if (status == HB_OK && is_checked) {
+        status = check_stale(c);
+    }
+    if (status == HB_OK) {
+        status = check_duplicate(c);
+    }
     if (status != HB_OK) {
         return status;
     }
     for (int32_t r = 0; r < c->n_rows; r++) {
-        const int32_t dst = track_slot(c, r);
-        if (dst != 0 && kind[dst] != HB_SLOT_TRACK) {
+        const int32_t dst = track_id(c, r);
+        if (dst != 0 && c->h->pool.slot_kind[hb_pool_slot(&c->h->pool, dst)] != HB_SLOT_TRACK) {
             return fail(c, HB_RULE_COMMIT_TRACK_ALIAS, r, dst, 0);
         }
     }
@@ -160,6 +196,14 @@ static void add_pair(const struct commit *c, struct pairs *pairs, int32_t r, int
     pairs->dst[pairs->n++] = slot;
 }
 
+/* Slot of a row, by the table of now: ids may have moved since the verify. */
+static int32_t row_slot(const struct commit *c, int32_t r) {
+    if (HB_DEFECT(c->h->config.defect, MOVE_STALE)) {
+        return c->meta->cache_indices[r];
+    }
+    return hb_pool_slot(&c->h->pool, c->h->verify_ids[r]);
+}
+
 /* State of a row. A negative step leaves it as it is. */
 static void add_step(const struct commit *c, struct pairs *pairs, int32_t r) {
     int32_t step = step_of(c, r);
@@ -172,7 +216,45 @@ static void add_step(const struct commit *c, struct pairs *pairs, int32_t r) {
     if (HB_DEFECT(c->h->config.defect, VERIFY_SHAPE)) {
         step = step > 0 ? step - 1 : 0;
     }
-    add_pair(c, pairs, r, step, c->meta->cache_indices[r]);
+    if (HB_DEFECT(c->h->config.defect, ACCEPT_MINUS_ONE) && step == 0) {
+        step = -1; /* the last entry of the row before, and none for row 0 */
+    }
+    if (HB_DEFECT(c->h->config.defect, DRAFTLESS) && last_node(c, r) == 0 &&
+        c->h->config.max_draft > 1) {
+        step = 1;
+    }
+    add_pair(c, pairs, r, step, row_slot(c, r));
+}
+
+/* Windows of one layer, entries of the size of slots or columns of strips. */
+static int32_t scatter_windows(const struct hb_hybrid *h, const struct hb_hybrid_layer *layer,
+                               const struct pairs *pairs, struct hb_error *err) {
+    const struct hb_kernels *k = h->kernels;
+    const struct hb_config *config = &h->config;
+    void *pool = h->pool.conv[layer->pool_layer];
+    if (config->window_layout == HB_WINDOWS_STRIP) {
+        const struct hb_k_windows args = {.n_pairs = pairs->n,
+                                          .dim = h->dims.dim,
+                                          .width = config->conv_width,
+                                          .act_dtype = config->act_dtype,
+                                          .defect = config->defect,
+                                          .max_draft = config->max_draft,
+                                          .src = pairs->device_src,
+                                          .dst = pairs->device_dst,
+                                          .windows = layer->spec.windows,
+                                          .pool = pool,
+                                          .pool_pad = config->pool_pad};
+        return hb_device_check(k, k->windows(&args), err);
+    }
+    const struct hb_k_slots args = {.n_pairs = pairs->n,
+                                    .defect = config->defect,
+                                    .slot_bytes = h->pool.conv_slot_bytes,
+                                    .pad_bytes = h->pool.conv_pad_bytes,
+                                    .src = pairs->device_src,
+                                    .dst = pairs->device_dst,
+                                    .pool = pool,
+                                    .src_pool = layer->spec.windows};
+    return hb_device_check(k, k->slots(&args), err);
 }
 
 /* In every layer that ran in the verify. Entries have the size of slots. */
@@ -184,26 +266,23 @@ static int32_t scatter(const struct hb_hybrid *h, const struct pairs *pairs, str
         if (layer->kind != HB_LAYER_MAMBA2 || ((h->layers_verified >> l) & 1U) == 0) {
             continue;
         }
-        struct hb_k_slots args = {.n_pairs = pairs->n,
-                                  .defect = h->config.defect,
-                                  .slot_bytes = h->pool.conv_slot_bytes,
-                                  .src = pairs->device_src,
-                                  .dst = pairs->device_dst,
-                                  .pool = h->pool.conv[layer->pool_layer],
-                                  .src_pool = layer->spec.windows};
-        status = hb_device_check(k, k->slots(&args), err);
+        status = scatter_windows(h, layer, pairs, err);
         if (status == HB_OK) {
-            args.slot_bytes = h->pool.temporal_slot_bytes;
-            args.pool = h->pool.temporal[layer->pool_layer];
-            args.src_pool = layer->spec.states;
+            const struct hb_k_slots args = {.n_pairs = pairs->n,
+                                            .defect = h->config.defect,
+                                            .slot_bytes = h->pool.temporal_slot_bytes,
+                                            .pad_bytes = h->pool.temporal_pad_bytes,
+                                            .src = pairs->device_src,
+                                            .dst = pairs->device_dst,
+                                            .pool = h->pool.temporal[layer->pool_layer],
+                                            .src_pool = layer->spec.states};
             status = hb_device_check(k, k->slots(&args), err);
         }
     }
     return status;
 }
 
-/* Rows first, then checkpoints: a slot that was freed and taken as a checkpoint since the verify
- * may be in both. */
+/* Rows first, then checkpoints. */
 static int32_t run(const struct commit *c) {
     const struct hb_hybrid *h = c->h;
     const struct hb_kernels *k = h->kernels;
@@ -215,7 +294,8 @@ static int32_t run(const struct commit *c) {
     for (int32_t r = 0; r < c->n_rows; r++) {
         add_step(c, &rows, r);
         if (track_step_of(c, r) >= 0) {
-            add_pair(c, &checkpoints, r, track_step_of(c, r), track_slot(c, r));
+            add_pair(c, &checkpoints, r, track_step_of(c, r),
+                     hb_pool_slot(&h->pool, track_id(c, r)));
         }
     }
     int32_t status = HB_OK;
@@ -230,6 +310,18 @@ static int32_t run(const struct commit *c) {
         status = scatter(h, &checkpoints, c->err);
     }
     return status == HB_OK ? hb_device_check(k, k->sync(), c->err) : status;
+}
+
+void hb_hybrid_note_verify(struct hb_hybrid *h, const struct hb_batch *batch) {
+    const struct hb_metadata *m = &h->forward[h->current].meta;
+    if (!hb_mode_is(m->mode, HB_MODE_IS_TARGET_VERIFY)) {
+        return;
+    }
+    for (int32_t r = 0; r < m->n_live; r++) {
+        const int32_t id = h->pool.req_to_slot[batch->req_pool_indices.data[r]];
+        h->verify_ids[r] = id;
+        h->verify_generation[r] = h->pool.generation[id];
+    }
 }
 
 int32_t hb_hybrid_commit(struct hb_hybrid *h, const struct hb_commit *commit,

@@ -52,7 +52,7 @@ static int32_t check_requests(const struct hb_batch_view *v) {
 /* Rule 83, state-pool.md section 3: slot 0 only in a flagged dummy call. */
 static int32_t check_live_slots(const struct hb_batch_view *v) {
     const int32_t *req = v->batch->req_pool_indices.data;
-    const int32_t last = v->env->config->n_slots;
+    const int32_t last = hb_env_n_ids(v->env);
     const int32_t least = v->batch->is_dummy ? 0 : 1;
     for (int64_t r = 0; r < v->n_live; r++) {
         const int32_t slot = v->env->req_to_slot[req[r]];
@@ -92,7 +92,7 @@ static int32_t check_lengths(const struct hb_batch_view *v) {
 
 /* Rules 88..90. */
 static int32_t check_track_rows(const struct hb_batch_view *v) {
-    const int64_t last = v->env->config->n_slots;
+    const int64_t last = hb_env_n_ids(v->env);
     if (v->is_verify) {
         return HB_OK; /* rule 103 */
     }
