@@ -56,7 +56,13 @@ static int32_t describe(void *ctx, struct hb_caps *caps, struct hb_error *err) {
                              .batch_invariant = 1,
                              .exact_guards = k->exact_guards,
                              .tree_verify = 1,
-                             .ragged_verify = 1};
+                             .ragged_verify = 1,
+                             .ring = 1,
+                             .virtual_slots = 1,
+                             .pool_pad = 1,
+                             .track_by_layer = 1,
+                             .window_layouts = (1U << HB_N_WINDOW_LAYOUTS) - 1U,
+                             .verify_exact = (1U << HB_N_FORMS) - 1U};
 #ifdef HB_DEFECTS
     caps->has_defects = 1;
 #endif
@@ -196,6 +202,22 @@ static int32_t slot_copy(void *handle, int32_t src, int32_t dst, struct hb_error
     return launch_end(h, before, hb_pool_copy(&h->pool, src, dst, err));
 }
 
+static int32_t slot_publish(void *handle, int32_t id, struct hb_error *err) {
+    struct hb_hybrid *h = handle;
+    const int32_t status = enter(handle, err);
+    return status == HB_OK ? hb_pool_publish(&h->pool, id, err) : status;
+}
+
+static int32_t slot_move(void *handle, int32_t id, struct hb_error *err) {
+    struct hb_hybrid *h = handle;
+    const int32_t status = enter(handle, err);
+    if (status != HB_OK) {
+        return status;
+    }
+    const uint64_t before = launch_begin(h);
+    return launch_end(h, before, hb_pool_move(&h->pool, id, err));
+}
+
 static int32_t table_set(void *handle, int32_t req, int32_t slot, struct hb_error *err) {
     struct hb_hybrid *h = handle;
     const int32_t status = enter(handle, err);
@@ -285,46 +307,14 @@ static int32_t region(void *handle, int32_t i, struct hb_region *out, struct hb_
 
 static int32_t region_read(void *handle, int32_t i, uint64_t offset, void *dst, uint64_t bytes,
                            struct hb_error *err) {
-    const struct hb_hybrid *h = handle;
-    const struct hb_hybrid_region *r;
-    int32_t status = enter(handle, err);
-    if (status == HB_OK) {
-        status = hb_hybrid_region_at(h, i, offset, bytes, &r, err);
-    }
-    if (status != HB_OK || bytes == 0) {
-        return status;
-    }
-    if (dst == NULL) {
-        return hb_fail_text(err, HB_ERR_NULL, "no host memory for the copy");
-    }
-    if (!r->is_device) {
-        memcpy(dst, (const char *)r->ptr + offset, (size_t)bytes);
-        return HB_OK;
-    }
-    return hb_device_check(h->kernels,
-                           h->kernels->to_host(dst, (const char *)r->ptr + offset, bytes), err);
+    const int32_t status = enter(handle, err);
+    return status == HB_OK ? hb_hybrid_region_read(handle, i, offset, dst, bytes, err) : status;
 }
 
 static int32_t region_write(void *handle, int32_t i, uint64_t offset, const void *src,
                             uint64_t bytes, struct hb_error *err) {
-    const struct hb_hybrid *h = handle;
-    const struct hb_hybrid_region *r;
-    int32_t status = enter(handle, err);
-    if (status == HB_OK) {
-        status = hb_hybrid_region_at(h, i, offset, bytes, &r, err);
-    }
-    if (status != HB_OK || bytes == 0) {
-        return status;
-    }
-    if (src == NULL) {
-        return hb_fail_text(err, HB_ERR_NULL, "no host memory for the copy");
-    }
-    if (!r->is_device) {
-        memcpy((char *)r->ptr + offset, src, (size_t)bytes);
-        return HB_OK;
-    }
-    return hb_device_check(h->kernels, h->kernels->to_device((char *)r->ptr + offset, src, bytes),
-                           err);
+    const int32_t status = enter(handle, err);
+    return status == HB_OK ? hb_hybrid_region_write(handle, i, offset, src, bytes, err) : status;
 }
 
 static uint64_t launches(void *handle) {
@@ -336,7 +326,8 @@ static uint64_t launches(void *handle) {
         .struct_size = sizeof(struct hb_adapter), .ctx = (context), .describe = describe,          \
         .create = create, .destroy = destroy, .buf_alloc = buf_alloc, .buf_free = buf_free,        \
         .buf_write = buf_write, .buf_read = buf_read, .slot_take = slot_take,                      \
-        .slot_free = slot_free, .slot_copy = slot_copy, .table_set = table_set, .begin = begin,    \
+        .slot_free = slot_free, .slot_copy = slot_copy,                      \
+        .slot_publish = slot_publish, .slot_move = slot_move, .table_set = table_set, .begin = begin,    \
         .layer = layer, .finish = finish, .entry = entry, .n_regions = n_regions,                  \
         .region = region, .region_read = region_read, .region_write = region_write,                \
         .commit = commit, .launches = launches                                                     \

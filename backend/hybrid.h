@@ -15,7 +15,7 @@
 #include "backend/validate.h"
 #include "kernels/kernels.h"
 
-enum { HB_MAX_REGIONS = 9 * HB_MAX_LAYERS + 16 };
+enum { HB_MAX_REGIONS = 9 * HB_MAX_LAYERS + 24 };
 
 /* Metadata of one begun forward, and its copy on the device. */
 struct hb_forward {
@@ -38,9 +38,12 @@ struct hb_hybrid_buffer {
     uint64_t bytes;
 };
 
+/* The region's bytes are pieces of item_bytes, stride_bytes apart from ptr on (the pools and their
+ * pads lie in each other); dense where both are the same. */
 struct hb_hybrid_region {
     struct hb_region info;
     void *ptr;
+    uint64_t item_bytes, stride_bytes;
     int32_t is_device;
 };
 
@@ -97,9 +100,20 @@ int32_t hb_hybrid_buf_alloc(struct hb_hybrid *h, uint64_t bytes, struct hb_buf *
 void hb_hybrid_buf_free(struct hb_hybrid *h, struct hb_buf buf);
 /* Address and usable bytes of a buffer; 0 bytes and null for an id that is not in use. */
 void *hb_hybrid_buf_ptr(const struct hb_hybrid *h, struct hb_buf buf, uint64_t *bytes);
+
+/* hybrid_regions.c. */
 void hb_hybrid_list_regions(struct hb_hybrid *h);
+/* Appends a dense region. */
+void hb_hybrid_add_region(struct hb_hybrid *h, const char *name, int32_t layer, int32_t dtype,
+                          int32_t kind, int32_t is_device, void *ptr, int32_t n_dims,
+                          const int64_t *shape);
 /* Region i, checked for offset and bytes (rule 158). */
 int32_t hb_hybrid_region_at(const struct hb_hybrid *h, int32_t i, uint64_t offset, uint64_t bytes,
                             const struct hb_hybrid_region **out, struct hb_error *err);
+/* Bytes of a region, checked as above. */
+int32_t hb_hybrid_region_read(const struct hb_hybrid *h, int32_t i, uint64_t offset, void *dst,
+                              uint64_t bytes, struct hb_error *err);
+int32_t hb_hybrid_region_write(const struct hb_hybrid *h, int32_t i, uint64_t offset,
+                               const void *src, uint64_t bytes, struct hb_error *err);
 
 #endif

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a hybrid handle owns: construction and destruction, buffers for layer calls, and the list of
- * persistent regions. */
+ * What a hybrid handle owns: construction and destruction, buffers for layer calls. */
 #include "backend/hybrid.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "backend/memory.h"
@@ -295,76 +293,4 @@ void *hb_hybrid_buf_ptr(const struct hb_hybrid *h, struct hb_buf buf, uint64_t *
     const uint64_t rest = entry->bytes - buf.offset;
     *bytes = buf.bytes < rest ? buf.bytes : rest;
     return (char *)entry->ptr + buf.offset;
-}
-
-static void add_region(struct hb_hybrid *h, const char *name, int32_t layer, int32_t dtype,
-                       int32_t kind, void *ptr, int32_t n_dims, const int64_t shape[4]) {
-    struct hb_hybrid_region *r = &h->region[h->n_regions++];
-    struct hb_region *info = &r->info;
-    uint64_t n = 1;
-    info->struct_size = sizeof(*info);
-    (void)snprintf(info->name, sizeof(info->name), "%s", name);
-    info->layer = layer;
-    info->dtype = dtype;
-    info->kind = kind;
-    info->n_dims = n_dims;
-    for (int32_t i = 0; i < n_dims; i++) {
-        info->shape[i] = shape[i];
-        n *= (uint64_t)shape[i];
-    }
-    info->bytes = n * (dtype == HB_BF16 ? 2U : 4U);
-    r->ptr = ptr;
-    r->is_device = layer >= 0;
-}
-
-void hb_hybrid_list_regions(struct hb_hybrid *h) {
-    const struct hb_config *c = &h->config;
-    const int64_t slots = (int64_t)c->n_slots + 1;
-    const int64_t conv[4] = {slots, h->dims.dim, h->dims.window, 0};
-    const int64_t temporal[4] = {slots, c->n_heads, c->head_dim, c->state_size};
-    const int64_t kv[4] = {c->n_kv, c->n_kv_heads, c->attn_dim, 0};
-    const int64_t windows[4] = {c->spec_rows, c->max_draft, h->dims.dim, h->dims.window};
-    const int64_t states[4] = {c->spec_rows, c->max_draft, h->dims.d_inner, c->state_size};
-    h->n_regions = 0;
-    for (int32_t l = 0; l < c->n_layers; l++) {
-        const struct hb_hybrid_layer *layer = &h->layer[l];
-        if (layer->kind == HB_LAYER_MAMBA2) {
-            add_region(h, "conv", l, c->act_dtype, HB_REGION_STATE, h->pool.conv[layer->pool_layer],
-                       3, conv);
-            add_region(h, "temporal", l, c->state_dtype, HB_REGION_STATE,
-                       h->pool.temporal[layer->pool_layer], 4, temporal);
-            if (h->dims.n_nodes > 0) {
-                add_region(h, "intermediate_conv", l, c->act_dtype, HB_REGION_STATE,
-                           layer->spec.windows, 4, windows);
-                add_region(h, "intermediate_ssm", l, c->state_dtype, HB_REGION_STATE,
-                           layer->spec.states, 4, states);
-            }
-        } else {
-            add_region(h, "kv_k", l, c->act_dtype, HB_REGION_STATE, layer->kv_k, 3, kv);
-            add_region(h, "kv_v", l, c->act_dtype, HB_REGION_STATE, layer->kv_v, 3, kv);
-        }
-    }
-    const int64_t n_reqs[4] = {c->req_pool_size, 0, 0, 0};
-    const int64_t n_kinds[4] = {slots, 0, 0, 0};
-    const int64_t n_list[4] = {c->n_slots, 0, 0, 0};
-    const int64_t one[4] = {1, 0, 0, 0};
-    add_region(h, "req_to_slot", -1, HB_INT32, HB_REGION_TABLE, h->pool.req_to_slot, 1, n_reqs);
-    add_region(h, "slot_kind", -1, HB_INT32, HB_REGION_TABLE, h->pool.slot_kind, 1, n_kinds);
-    add_region(h, "free_list", -1, HB_INT32, HB_REGION_TABLE, h->pool.free_list, 1, n_list);
-    add_region(h, "free_count", -1, HB_INT32, HB_REGION_CURSOR, h->pool.n_free, 1, one);
-}
-
-int32_t hb_hybrid_region_at(const struct hb_hybrid *h, int32_t i, uint64_t offset, uint64_t bytes,
-                            const struct hb_hybrid_region **out, struct hb_error *err) {
-    if (i < 0 || i >= h->n_regions) {
-        return hb_fail_text(err, HB_ERR_RANGE, "region %d is outside 0..%d", i, h->n_regions - 1);
-    }
-    const uint64_t size = h->region[i].info.bytes;
-    if (offset > size || bytes > size - offset) {
-        const uint64_t end = offset > UINT64_MAX - bytes ? UINT64_MAX : offset + bytes;
-        return hb_fail(err, HB_RULE_BUFFER_RANGE, -1,
-                       end > (uint64_t)INT64_MAX ? INT64_MAX : (int64_t)end, (int64_t)size);
-    }
-    *out = &h->region[i];
-    return HB_OK;
 }
