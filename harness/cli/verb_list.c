@@ -8,6 +8,8 @@
 #include "backend/defects.h"
 #include "harness/backends.h"
 #include "harness/cli/common.h"
+#include "harness/controls.h"
+#include "harness/coverage.h"
 
 static cJSON *item(cJSON *list, const char *name) {
     cJSON *o = cJSON_CreateObject();
@@ -18,10 +20,20 @@ static cJSON *item(cJSON *list, const char *name) {
     return o;
 }
 
+/* The test that breaks it. */
+static void add_control(cJSON *o, const char *control) {
+    cJSON_AddStringToObject(o, "control", control ? control : "none");
+}
+
 static void fill_targets(cJSON *list) {
     static const char *const what[HB_N_TARGETS] = {
         "histories of forwards and slot operations, all outputs and states",
-        "modes, entries and refusals", "draft verification and commit in such histories"};
+        "modes, entries and refusals",
+        "draft verification and commit in such histories",
+        "batches, most of them broken, in every mode: statuses only",
+        "checkpoints of extends and decodes, and restarts from them",
+        "captured graphs and their replays beside eager forwards",
+        "life of slots: prefix cache, ping-pong, virtual ids, moves"};
     for (int32_t i = 0; i < HB_N_TARGETS; i++) {
         cJSON *o = item(list, hb_target_name(i));
         cJSON_AddStringToObject(o, "what", what[i]);
@@ -57,7 +69,9 @@ static void fill_statuses(cJSON *list) {
 #undef STATUS_ROW
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        cJSON_AddNumberToObject(item(list, hb_status_name(numbers[i])), "number", numbers[i]);
+        cJSON *o = item(list, hb_status_name(numbers[i]));
+        cJSON_AddNumberToObject(o, "number", numbers[i]);
+        add_control(o, hb_status_control(numbers[i]));
     }
 }
 
@@ -69,6 +83,10 @@ static void fill_rules(cJSON *list) {
         cJSON_AddNumberToObject(o, "number", numbers[i]);
         cJSON_AddStringToObject(o, "status", hb_status_name(hb_rule_status(numbers[i])));
         cJSON_AddStringToObject(o, "field", hb_rule_field(numbers[i]));
+        add_control(o, hb_rule_control(numbers[i]));
+        if (hb_coverage_unreachable(numbers[i])) {
+            cJSON_AddStringToObject(o, "no_case", hb_coverage_unreachable(numbers[i]));
+        }
     }
 }
 
@@ -78,7 +96,7 @@ static void fill_relations(cJSON *list) {
     for (int i = 0; i < n; i++) {
         cJSON *o = item(list, r[i].name);
         cJSON_AddStringToObject(o, "kind", r[i].kind);
-        cJSON_AddStringToObject(o, "control", r[i].control);
+        add_control(o, r[i].control);
         cJSON_AddNumberToObject(o, "number", r[i].number);
         cJSON_AddBoolToObject(o, "always", r[i].always);
     }
