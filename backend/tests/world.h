@@ -154,6 +154,9 @@ static inline void fill_region(const char *name, int32_t layer, uint8_t byte) {
     assert_int_equal(w.a->region_write(w.h, i, 0, bytes, info.bytes, &w.err), HB_OK);
 }
 
+/* Changes of the configuration by tests of one feature, called by open_world. */
+static void (*world_config)(struct hb_config *c);
+
 static inline void open_world(int32_t act_dtype, int32_t form, int32_t order, int32_t defect) {
     memset(&w, 0, sizeof(w));
     w.a = hb_adapter_emu();
@@ -167,6 +170,9 @@ static inline void open_world(int32_t act_dtype, int32_t form, int32_t order, in
     c->thread_order = c->block_order = order;
     c->order_seed = 5;
     c->defect = defect;
+    if (world_config != NULL) {
+        world_config(c);
+    }
     w.config = *c;
     for (int32_t i = 0; i < DIM * K; i++) {
         w.conv_weight[i] = value(5, i, 0, 0, 0);
