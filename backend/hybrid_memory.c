@@ -187,6 +187,10 @@ int32_t hb_hybrid_create(const struct hb_kernels *kernels, const struct hb_confi
     if (status == HB_OK) {
         status = create_scratch(h, err);
     }
+    if (status == HB_OK) {
+        h->env.graphs = &h->graphs.facts;
+        status = hb_graph_create(h, err);
+    }
     if (status != HB_OK) {
         hb_hybrid_destroy(h);
         return status;
@@ -197,6 +201,7 @@ int32_t hb_hybrid_create(const struct hb_kernels *kernels, const struct hb_confi
 }
 
 void hb_hybrid_destroy(struct hb_hybrid *h) {
+    hb_graph_destroy(h);
     for (int64_t i = 0; i < h->n_buffers; i++) {
         hb_device_free(h->kernels, h->buffers[i].ptr);
     }

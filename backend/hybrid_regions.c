@@ -124,6 +124,15 @@ void hb_hybrid_list_regions(struct hb_hybrid *h) {
     add_table(h, "free_ids", HB_REGION_TABLE, pool->free_ids, ni);
     add_table(h, "free_id_count", HB_REGION_CURSOR, pool->n_free_ids, 1);
     add_table(h, "write_pos", HB_REGION_CURSOR, pool->write_pos, ns + 1);
+    for (int32_t i = 0; i < HB_N_GRAPH_ARRAYS; i++) {
+        int64_t shape[4];
+        int32_t n_dims;
+        const char *name;
+        void *ptr;
+        if (hb_graph_region(h, i, &name, &n_dims, shape, &ptr)) {
+            hb_hybrid_add_region(h, name, -1, HB_INT32, HB_REGION_STATIC, 1, ptr, n_dims, shape);
+        }
+    }
 }
 
 int32_t hb_hybrid_region_at(const struct hb_hybrid *h, int32_t i, uint64_t offset, uint64_t bytes,

@@ -212,7 +212,7 @@ static int32_t check_shape(struct hb_batch_view *v) {
 
 static void init_view(struct hb_batch_view *v, const struct hb_validate_env *env, enum hb_call call,
                       const struct hb_batch *batch, struct hb_error *err) {
-    *v = (struct hb_batch_view){.env = env, .call = call, .batch = batch, .err = err};
+    *v = (struct hb_batch_view){.env = env, .call = (int32_t)call, .batch = batch, .err = err};
     v->is_idle = hb_mode_is(batch->forward_mode, HB_MODE_IS_IDLE);
     v->is_extend = hb_mode_is(batch->forward_mode, HB_MODE_IS_EXTEND_WITHOUT_SPECULATIVE);
     v->is_mixed = hb_mode_is(batch->forward_mode, HB_MODE_IS_MIXED);
