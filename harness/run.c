@@ -304,6 +304,14 @@ static int fill_pool(struct hb_run *r) {
 
 /* --- life of a run ---------------------------------------------------------------------------------------------- */
 
+/* A backend that lacks what the case is about has refused as it should: the rest of the case says nothing of it. */
+static void skip_feature(struct hb_run *r, const struct hb_error *want) {
+    if (want->rule == HB_RULE_CFG_FEATURE && !hb_run_done(r)) {
+        hb_verdict_set(r->v, HB_VERDICT_SKIP, "feature", "create", want->status, want->status, "%s",
+                       want->text);
+    }
+}
+
 /* 1: the backend exists and the steps can run. */
 static int open_run(struct hb_run *r) {
     struct hb_error got = {.struct_size = sizeof got};
@@ -340,16 +348,22 @@ static int open_run(struct hb_run *r) {
     status = r->backend->create(r->backend->ctx, &r->config, r->params, &r->handle, &got);
     hb_run_phase(r, HB_PHASE_BACKEND, t0);
     if (!hb_run_judge(r, "create", "config", &want, status, &got)) {
+        skip_feature(r, &want);
         return 0;
     }
     if (hb_slot_model_init(&r->slots, &r->config) != HB_OK) {
         r->no_memory = 1;
         return 0;
     }
+    hb_run_rotate_slots(r);
     r->content = calloc((size_t)r->config.n_slots + 1, sizeof *r->content);
     if (!r->content || open_regions(r) || fill_pool(r)) {
         r->no_memory = r->v->kind == HB_VERDICT_PASS;
         return 0;
+    }
+    hb_run_check_fresh_tables(r);
+    for (int32_t i = 0; i < HB_MAX_REQS; i++) {
+        r->request_stream[i] = i; /* of the first request of this number */
     }
     hb_kv_alloc_init(&r->kv, r->config.n_kv, (uint32_t)r->c->config.seed);
     return 1;
@@ -357,6 +371,7 @@ static int open_run(struct hb_run *r) {
 
 static void close_run(struct hb_run *r) {
     if (r->handle) {
+        hb_run_graph_free(r);
         if (r->stats && r->backend->launches) {
             r->stats->launches += r->backend->launches(r->handle);
         }
@@ -387,6 +402,18 @@ static void run_step(struct hb_run *r, const struct hb_case_step *step) {
         break;
     case HB_STEP_COMMIT:
         hb_run_commit(r, step);
+        break;
+    case HB_STEP_GRAPH_INIT:
+        hb_run_graph_init(r, step);
+        break;
+    case HB_STEP_CAPTURE:
+        hb_run_graph_capture(r, step);
+        break;
+    case HB_STEP_PUBLISH:
+        hb_run_publish(r, step);
+        break;
+    case HB_STEP_MOVE:
+        hb_run_move(r, step);
         break;
     default:
         hb_run_forward(r, step);
