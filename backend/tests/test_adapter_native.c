@@ -196,6 +196,7 @@ static void adapter_regions(void **state) {
                                      13 * 4};
     const struct hb_adapter *a = hb_adapter_emu();
     config.act_dtype = HB_BF16;
+    config.graph_rows = 0;
     void *h = open_handle();
     int32_t n = 0;
     uint8_t bytes[4096];
