@@ -380,11 +380,9 @@ static inline size_t dump(uint8_t *out, size_t cap) {
 
 static uint8_t dump_a[8 * MAX_REGION], dump_b[8 * MAX_REGION];
 
-/* begin, all layers, finish; returns wrong output elements. */
-static inline int32_t forward(int32_t mode, int32_t n, const struct row *rows, int32_t pad_rows,
-                              int32_t pad_tokens) {
+/* begin, all layers, finish of the batch that was made; returns wrong output elements. */
+static inline int32_t run_batch(int32_t n, const struct row *rows) {
     int32_t wrong = 0;
-    make_batch(mode, n, rows, pad_rows, pad_tokens);
     if (w.a->begin(w.h, &w.f.batch, &w.err) != HB_OK) {
         fail_msg("begin: %s", w.err.text);
     }
@@ -402,6 +400,23 @@ static inline int32_t forward(int32_t mode, int32_t n, const struct row *rows, i
         w.pos[rows[r].req] += rows[r].len > 0 ? rows[r].len : 1;
     }
     return wrong;
+}
+
+static inline int32_t forward(int32_t mode, int32_t n, const struct row *rows, int32_t pad_rows,
+                              int32_t pad_tokens) {
+    make_batch(mode, n, rows, pad_rows, pad_tokens);
+    return run_batch(n, rows);
+}
+
+/* Entry i of an int32 table. */
+static inline int32_t table_at(const char *name, int32_t i) {
+    struct hb_region info;
+    int32_t region = 0;
+    int32_t x = 0;
+    region_at(name, -1, &region, &info);
+    assert_int_equal(
+        w.a->region_read(w.h, region, (uint64_t)i * sizeof(x), &x, sizeof(x), &w.err), HB_OK);
+    return x;
 }
 
 static inline void check_error(int32_t status, int32_t rule, int32_t row) {
