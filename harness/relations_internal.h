@@ -11,7 +11,8 @@ enum hb_exactness {
     HB_EXACT = 0,
     HB_BOUNDED,    /* within the sum of both bounds */
     HB_EXACT_FP32, /* exact where states are stored in fp32, and so nothing is lost by storing one */
-    HB_EXACT_SCAN  /* exact where a prefill is a recurrence over the tokens of one row, and no chunk grid moves */
+    HB_EXACT_SCAN, /* exact where a prefill is a recurrence over the tokens of one row, and no chunk grid moves */
+    HB_EXACT_REPLAY /* exact where the backend says that a replay gives the bits of the eager forward */
 };
 
 enum hb_transform_flag {
@@ -25,7 +26,7 @@ enum hb_transform_flag {
     HB_REL_CONV_ONLY = 128,   /* of the states, conv only */
     HB_REL_NO_RING = 256,     /* says nothing with a replay ring: what a slot's temporal holds depends on when it folds */
     HB_REL_MAMBA_ONLY = 512,  /* compare Mamba2 layers of the case itself only */
-    HB_REL_NO_STATES = 1024   /* compare outputs only */
+    HB_REL_TRACKED_ONLY = 1024 /* compare the states of track slots only */
 };
 
 struct hb_transform {
@@ -44,7 +45,17 @@ struct hb_transforms {
     int32_t n;
 };
 #define HB_TRANSFORMS(array) {array, (int32_t)(sizeof(array) / sizeof *(array))}
-extern const struct hb_transforms hb_transforms_base, hb_transforms_spec;
+extern const struct hb_transforms hb_transforms_base, hb_transforms_spec, hb_transforms_graph,
+    hb_transforms_batch, hb_transforms_track;
+
+/* relations.c: the verdict of two runs that differ. a: of the first run, b: of the other one. */
+void hb_relation_fail(struct hb_verdict *v, int32_t number, const char *what, int32_t layer, int64_t pos,
+                      int64_t element, double a, double b, double bound);
+
+/* relations_kernel.c: 62 to 66, in runs of their own with the layer reduced to its scan. 0 if the case asks for another
+ * relation. */
+int hb_relation_kernel(const struct hb_adapter *backend, const struct hb_case *c, const struct hb_run_options *o,
+                       const struct hb_capture *base, struct hb_verdict *v, struct hb_run_stats *stats);
 
 /* relations_base.c */
 /* Histories with breaks, or in which slots are copied over each other, are not transformed: there one request may visit a

@@ -385,7 +385,7 @@ static void every_record_names_a_control_of_this_program(void **state) {
     int n = hb_relations(&list);
     int n_here = 0;
     for (int i = 0; i < n; i++) {
-        int found = strncmp(list[i].control, "test_relations_spec: ", 21) == 0;
+        int found = strncmp(list[i].control, "test_relations: ", 16) != 0;
         n_here += !found;
         for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
             found |= strcmp(names[k], list[i].control) == 0;
