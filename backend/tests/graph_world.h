@@ -18,12 +18,14 @@ struct kept {
 
 static struct kept kept[GRAPH_ROWS + 1];
 static int32_t track_ids[LIVE_REQS];
-static uint32_t random_state;
+static uint32_t random_state = 1;
 /* What static buffers hold before a refresh: no plausible value, or -1 where it would be used. */
 static uint8_t poison_byte = 0x5a;
 
 static inline int32_t pick(int32_t n) {
-    random_state = random_state * 1664525U + 1013904223U;
+    random_state ^= random_state << 13; /* xorshift32: the state is never zero */
+    random_state ^= random_state >> 17;
+    random_state ^= random_state << 5;
     return (int32_t)((random_state >> 8) % (uint32_t)n);
 }
 
