@@ -8,14 +8,6 @@
 #include "backend/adapter.h"
 #include "harness/gen_history.h"
 
-/* Relations that need a transformed second run (invariants.md numbers). */
-static const int32_t relations[] = {12, 14, 17, 22, 23, 26, 30, 37, 38, 40};
-static const int32_t spec_relations[] = {50, 51, 54, 55, 56, 58};
-enum {
-    N_RELATIONS = sizeof relations / sizeof relations[0],
-    N_SPEC_RELATIONS = sizeof spec_relations / sizeof spec_relations[0],
-    SPEC_SHARE = 6 /* one valid case in six verifies drafts */
-};
 enum { MAX_RECIPES = 256, TRIES = 8 };
 
 void hb_gen_options_init(struct hb_gen_options *o) {
@@ -110,9 +102,7 @@ static void pick_config(struct hb_gen_state *g, const struct size_limits *z) {
         : hb_rng_one_in(r, 2) ? HB_VALUES_ONE_SIGN
                               : HB_VALUES_ORDINARY;
     cfg->unread = hb_rng_below(r, HB_N_UNREAD);
-    cfg->max_draft = g->is_compact ? hb_rng_range(r, 2, 4)
-                     : g->is_spec ? 1 + hb_rng_below(r, hb_rng_one_in(r, 2) ? 4 : HB_MAX_DRAFT) : 0;
-    cfg->spare_rows = g->is_spec && hb_rng_one_in(r, 3) ? hb_rng_below(r, 3) : 0;
+    hb_gen_configure_features(g);
     cfg->seed = (int32_t)(uint32_t)hb_rng_next(r);
 }
 
@@ -136,8 +126,8 @@ static void meet_needs(struct hb_gen_state *g) {
     if ((g->needs & HB_NEED_FREE_SLOT) && cfg->spare_slots == 0) {
         cfg->spare_slots = 1;
     }
-    if ((g->needs & (HB_NEED_TREE | HB_NEED_NO_LINKS)) && cfg->max_draft < 3) {
-        cfg->max_draft = 3;
+    if ((g->needs & HB_NEED_TWO_SLOTS) && cfg->spare_slots < 2) {
+        cfg->spare_slots = 2;
     }
 }
 
@@ -155,30 +145,10 @@ static const struct size_limits *pick_size(struct hb_gen_state *g) {
     }
 }
 
-/* Whether the case verifies drafts: by what is asked for, else by the target's share. */
-static int pick_spec(struct hb_gen_state *g) {
-    const uint32_t verify = HB_NEED_VERIFY | HB_NEED_TREE | HB_NEED_UNIFORM | HB_NEED_RAGGED |
-                            HB_NEED_NO_LINKS | HB_NEED_SPEC_ROWS;
-    if (g->o->target == HB_TARGET_DISPATCH || (g->needs & HB_NEED_NO_VERIFY) ||
-        (g->o->mode != 0 && g->o->mode != HB_MODE_TARGET_VERIFY)) {
-        return 0;
-    }
-    if ((g->needs & verify) || g->o->mode == HB_MODE_TARGET_VERIFY || g->o->relation >= 50) {
-        return 1;
-    }
-    const uint32_t other = HB_NEED_EXTEND | HB_NEED_DECODE | HB_NEED_M2 | HB_NEED_TRACK |
-                           HB_NEED_TWO_TRACKS | HB_NEED_LONG_ROW;
-    if ((g->needs & other) || g->o->relation > 0) {
-        return 0;
-    }
-    return g->o->target == HB_TARGET_VERIFY ? !hb_rng_one_in(&g->rng, 16)
-                                            : hb_rng_one_in(&g->rng, SPEC_SHARE);
-}
-
 static void begin_case(struct hb_gen_state *g, const struct size_limits *z) {
-    g->is_spec = pick_spec(g);
-    g->is_compact = g->is_spec && g->needs == 0 &&
-                    (g->o->relation >= 50 || (g->o->relation < 0 && hb_rng_one_in(&g->rng, 6)));
+    memset(&g->has, 0, sizeof g->has);
+    g->relation = 0;
+    hb_gen_pick_features(g);
     hb_case_init(g->c);
     pick_config(g, z);
     meet_needs(g);
@@ -213,13 +183,7 @@ static void valid_case(struct hb_gen_state *g) {
 
 static void name_relation(struct hb_gen_state *g) {
     struct hb_case_config *cfg = &g->c->config;
-    if (g->o->relation >= 0) {
-        cfg->relation = g->o->relation;
-    } else if (g->is_compact) {
-        cfg->relation = spec_relations[hb_rng_below(&g->rng, N_SPEC_RELATIONS)];
-    } else if (hb_rng_one_in(&g->rng, 8)) {
-        cfg->relation = relations[hb_rng_below(&g->rng, N_RELATIONS)];
-    }
+    cfg->relation = g->relation;
     cfg->relation_arg = cfg->relation > 0 ? hb_rng_below(&g->rng, 256) : 0;
 }
 
@@ -284,6 +248,7 @@ static void forward_case(struct hb_gen_state *g) {
         several_breaks(g);
         break;
     default:
+        g->may_relate = 1;
         valid_case(g);
         name_relation(g);
         break;
@@ -317,7 +282,7 @@ static void dispatch_case(struct hb_gen_state *g) {
     g->is_near = class == HB_GEN_NEAR;
     begin_case(g, &tiny_size);
     g->c->config.value_class = HB_VALUES_ORDINARY;
-    hb_history_init(&g->h, 2 * HB_MAX_STEPS);
+    hb_history_init(&g->h, HB_MAX_HELD, 0);
     if (hb_rng_below(&g->rng, 8) > 0) {
         (void)hb_gen_add_take(g, hb_rng_below(&g->rng, HB_MAX_REQS), 0, hb_rng_below(&g->rng, 3),
                               -1);
