@@ -19,7 +19,7 @@ struct kept {
 static struct kept kept[GRAPH_ROWS + 1];
 static int32_t track_ids[LIVE_REQS];
 static uint32_t random_state = 1;
-/* What static buffers hold before a refresh: no plausible value, or -1 where it would be used. */
+/* What static buffers hold before a refresh: by default no plausible value. */
 static uint8_t poison_byte = 0x5a;
 
 static inline int32_t pick(int32_t n) {
