@@ -130,6 +130,7 @@ FAULT(context, f.config.max_context = f.batch.req_to_token_cols = 4;
 FAULT(entry_new, *entry_of(0, f.seq[0] - 1) = 1)
 FAULT(entry_prefix, *entry_of(0, 0) = 0)
 FAULT(freed, f.slot_kind[3] = HB_SLOT_FREE)
+FAULT(ring_pending, f.env.write_pos = f.write_pos; f.write_pos[2] = 7)
 FAULT(track_freed, f.slot_kind[TRACK_SLOT] = HB_SLOT_FREE)
 FAULT(duplicate, f.req_to_slot[6] = 2)
 FAULT(track_duplicate, f.mask[0] = f.mask[1] = 1;
@@ -261,6 +262,9 @@ static const struct fault faults[] = {
     {M, HB_RULE_REQ_TO_TOKEN_PREFIX, 0, 0, KV - 1, entry_prefix},
     {M, HB_RULE_SLOT_FREED, 1, 3, 0, freed},
     {D, HB_RULE_TRACK_SLOT_FREED, 1, TRACK_SLOT, 0, track_freed},
+    {E, HB_RULE_RING_PENDING, 0, 2, 7, ring_pending},
+    {M, HB_RULE_RING_PENDING, 0, 2, 7, ring_pending},
+    {V, HB_RULE_RING_PENDING, 0, 2, 7, ring_pending},
     {E, HB_RULE_SLOT_DUPLICATE, 1, 2, 0, duplicate},
     {D, HB_RULE_TRACK_DUPLICATE, 1, TRACK_SLOT, 0, track_duplicate},
     {E, HB_RULE_CACHE_LOC_DUPLICATE, 1, 1 + 7 * CONTEXT + 4, 0, loc_duplicate},

@@ -38,6 +38,7 @@ struct fixture {
     struct hb_graph_facts graphs;
     int32_t req_to_slot[REQS];
     int32_t slot_kind[SLOTS + 1];
+    int32_t write_pos[SLOTS + 1]; /* of a replay ring: in the environment where a test wants one */
     int32_t slot_seen[SLOTS + 1];
     int32_t kv_seen[KV];
     int32_t next[ROWS * MAX_DRAFT], sibling[ROWS * MAX_DRAFT], layout[ROWS + 1];
