@@ -164,7 +164,10 @@ static void compare_states(const struct hb_transform *t, const struct hb_capture
         const int32_t ka = k < HB_MAX_NAMES ? k : t->twist.clone_of;
         const int32_t kb = k < HB_MAX_NAMES ? k : t->twist.clone_name;
         const int is_track = a->slot[ka].is_track;
-        if (a->slot[ka].stream < 0 || ((t->flags & HB_REL_SKIP_TRACKED) && is_track) ||
+        /* the slot of a name that was freed may have been taken by another request */
+        const int is_same =
+            a->slot[ka].stream == b->slot[kb].stream && a->slot[ka].pos == b->slot[kb].pos;
+        if (a->slot[ka].stream < 0 || !is_same || ((t->flags & HB_REL_SKIP_TRACKED) && is_track) ||
             ((t->flags & HB_REL_TRACKED_ONLY) && !is_track) ||
             is_later(t, a->slot[ka].stream, a->slot[ka].pos - 1)) {
             continue;

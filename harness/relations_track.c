@@ -55,6 +55,7 @@ static int may_restart(const struct hb_case *c) {
         const struct hb_case_step *s = &c->step[i];
         const int has_layers_left_out = hb_relation_is_forward(s) && s->layer_mask != 0;
         if (hb_step_is_verify(s) || has_layers_left_out || s->replay ||
+            s->kind == HB_STEP_ENTRY || /* runs one layer */
             s->kind == HB_STEP_PUBLISH || (s->kind == HB_STEP_TAKE && s->match >= 0)) {
             return 0;
         }
