@@ -168,7 +168,7 @@ static int32_t copy_piece(const struct hb_hybrid *h, const struct hb_hybrid_regi
 
 static int32_t copy_region(const struct hb_hybrid *h, int32_t i, uint64_t offset, char *dst,
                            const char *src, uint64_t bytes, struct hb_error *err) {
-    const struct hb_hybrid_region *r;
+    const struct hb_hybrid_region *r = NULL;
     int32_t status = hb_hybrid_region_at(h, i, offset, bytes, &r, err);
     if (status != HB_OK || bytes == 0) {
         return status;
