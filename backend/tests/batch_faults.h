@@ -353,7 +353,7 @@ static const struct fault faults[] = {
     {RD, HB_RULE_TRACK_INDICES_LENGTH, -1, 1, 4, track_indices_len},
     {RV, HB_RULE_CACHE_LOC_LENGTH, -1, 3, 15, loc_len},
     {RD, HB_RULE_REQ_TO_TOKEN_ROWS, -1, -1, REQS, table_rows},
-    {RT, HB_RULE_REQ_TO_TOKEN_COLS, -1, 10, CONTEXT, table_len},
+    {RT, HB_RULE_REQ_TO_TOKEN_COLS, -1, CONTEXT + 1, CONTEXT, table_cols},
     {RT, HB_RULE_LINKS_LENGTH, 0, 14, 15, next_len},
     {RD, HB_RULE_CPU_LENS_LENGTH, -1, 2, 4, cpu_lens_len},
     {RD, HB_RULE_GRAPH_TOKENS, -1, 3, 4, graph_tokens},

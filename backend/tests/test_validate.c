@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "backend/defects.h"
 #include "backend/tests/batch_faults.h"
 
 static void validate_accepts_the_bases(void **state) {
@@ -118,7 +119,7 @@ static void validate_lower_rule_wins_in_every_pair(void **state) {
             (void)validate(&err);
             n_pairs++;
             if (err.rule != rule_of_pair(a, b)) {
-                fail_msg("rules %d and %d: got %d", a->rule, b->rule, err.rule);
+                fail_msg("base %d, rules %d and %d: got %d", a->base, a->rule, b->rule, err.rule);
             }
         }
     }
@@ -414,6 +415,72 @@ static void validate_limits_are_inclusive(void **state) {
     assert_int_equal(validate(&err), HB_OK);
 }
 
+/* graph.md section 3. */
+static void validate_replay_counts_padding(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(RD); /* 6, 9, 3, 1 */
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 3);
+    f.cpu_lens[2] = 1;
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 2);
+    f.mask[1] = 0;
+    f.cpu_lens[0] = f.cpu_lens[1] = 1;
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 0);
+    make_base(RD); /* the number that is given wins: a live row may have one token */
+    f.batch.has_num_padding = f.batch.num_padding = 1;
+    f.seq[2] = f.cpu_lens[2] = 1;
+    f.loc[2] = *entry_of(2, 0);
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 3);
+    make_base(RD); /* nothing is given */
+    memset(&f.batch.seq_lens_cpu, 0, sizeof(struct hb_i32s));
+    f.req[3] = 4;
+    f.seq[3] = 2;
+    f.loc[3] = *entry_of(3, 1);
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 4);
+    make_base(RV);
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 2);
+    make_base(RI);
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 0);
+}
+
+/* graph.md section 5: destinations of all rows are copied, mask or not; more of them are no fault. */
+static void validate_replay_track_indices(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(RD);
+    f.batch.mamba_track_indices.len = ROWS;
+    assert_int_equal(validate(&err), HB_OK);
+    f.mask[1] = 0;
+    f.track_indices[1] = INT64_MIN; /* of no row that is tracked */
+    assert_int_equal(validate(&err), HB_OK);
+    f.batch.mamba_track_indices.len = 3;
+    (void)validate(&err);
+    assert_int_equal(err.rule, HB_RULE_TRACK_INDICES_LENGTH);
+    memset(&f.batch.mamba_track_indices, 0, sizeof(struct hb_i64s));
+    assert_int_equal(validate(&err), HB_OK);
+}
+
+#ifdef HB_DEFECTS
+static void validate_defect_of_the_padding_count(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(RD);
+    f.seq[0] = f.cpu_lens[0] = 1;
+    f.loc[0] = *entry_of(0, 0);
+    assert_int_equal(validate(&err), HB_ERR_RANGE);
+    f.config.defect = HB_DEFECT_PAD_COUNT_MIDDLE;
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 2);
+}
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(validate_accepts_the_bases),
@@ -436,6 +503,11 @@ int main(void) {
         cmocka_unit_test(validate_negative_real_rows_are_range),
         cmocka_unit_test(validate_lowest_row_wins),
         cmocka_unit_test(validate_limits_are_inclusive),
+        cmocka_unit_test(validate_replay_counts_padding),
+        cmocka_unit_test(validate_replay_track_indices),
+#ifdef HB_DEFECTS
+        cmocka_unit_test(validate_defect_of_the_padding_count),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
