@@ -358,7 +358,7 @@ static const struct {
                   {96, p96},   {98, p98},   {99, p99},   {100, p100}, {101, p101}, {102, p102},
                   {103, p103}, {107, p107}, {110, p110}, {114, p114}, {120, p120}, {122, p122}, {130, p130}, {141, p141}};
 
-static struct truth truth_of(const struct fixture *f) {
+static inline struct truth truth_of(const struct fixture *f) {
     const struct hb_batch *b = &f->b;
     const struct scene s = {f,
                             b,
