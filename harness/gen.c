@@ -141,6 +141,9 @@ static const struct size_limits *pick_size(struct hb_gen_state *g) {
     case HB_SIZE_LARGE:
         return &large_size;
     default:
+        if (g->o->target == HB_TARGET_METADATA) {
+            return &small_size; /* tensors hardly matter */
+        }
         return hb_rng_one_in(&g->rng, 16) ? &large_size : &default_size;
     }
 }
@@ -223,6 +226,16 @@ static void several_breaks(struct hb_gen_state *g) {
     }
 }
 
+/* Of the mixture, in percent: valid, near, broken; the rest is several. */
+static const struct shares {
+    int32_t valid, near, broken;
+} shares[HB_N_TARGETS] = {
+    [HB_TARGET_FORWARD] = {55, 20, 15}, [HB_TARGET_DISPATCH] = {55, 20, 15},
+    [HB_TARGET_VERIFY] = {55, 20, 15},  [HB_TARGET_METADATA] = {8, 7, 45},
+    [HB_TARGET_TRACK] = {60, 20, 12},   [HB_TARGET_GRAPH] = {60, 20, 12},
+    [HB_TARGET_SLOTS] = {55, 15, 20},
+};
+
 static int32_t pick_class(struct hb_gen_state *g) {
     if (g->o->gen_class != HB_GEN_MIX) {
         return g->o->gen_class;
@@ -230,8 +243,12 @@ static int32_t pick_class(struct hb_gen_state *g) {
     if (g->o->relation > 0) {
         return HB_GEN_VALID;
     }
+    const struct shares *s = &shares[g->o->target];
     const int32_t p = hb_rng_below(&g->rng, 100);
-    return p < 55 ? HB_GEN_VALID : p < 75 ? HB_GEN_NEAR : p < 90 ? HB_GEN_BROKEN : HB_GEN_SEVERAL;
+    return p < s->valid                        ? HB_GEN_VALID
+           : p < s->valid + s->near            ? HB_GEN_NEAR
+           : p < s->valid + s->near + s->broken ? HB_GEN_BROKEN
+                                               : HB_GEN_SEVERAL;
 }
 
 static void forward_case(struct hb_gen_state *g) {
@@ -248,7 +265,7 @@ static void forward_case(struct hb_gen_state *g) {
         several_breaks(g);
         break;
     default:
-        g->may_relate = 1;
+        g->may_relate = g->o->target != HB_TARGET_METADATA; /* whose outputs nobody looks at */
         valid_case(g);
         name_relation(g);
         break;
@@ -310,6 +327,47 @@ static void dispatch_case(struct hb_gen_state *g) {
     }
 }
 
+/* --- metadata target
+ * -------------------------------------------------------------------------------------------- */
+
+/* A field of some forward's batch is set to a value that may mean anything. */
+static void wild_break(struct hb_gen_state *g) {
+    static const int64_t values[] = {0,       1,       -1,        2,         3,        7,       64,
+                                     INT_MAX, INT_MIN, INT64_MAX, INT64_MIN, 1LL << 32, 1 << 30, -2};
+    struct hb_case *c = g->c;
+    const int32_t start = hb_rng_below(&g->rng, c->n_steps);
+    for (int32_t i = 0; i < c->n_steps && c->n_breaks < HB_MAX_BREAKS; i++) {
+        const int32_t step = (start + i) % c->n_steps;
+        const int32_t kind = c->step[step].kind;
+        if (kind != HB_STEP_FORWARD && kind != HB_STEP_CAPTURE) {
+            continue;
+        }
+        c->brk[c->n_breaks++] = (struct hb_case_break){
+            .step = step,
+            .field = hb_rng_below(&g->rng, HB_FIELD_COMMIT_POINTER),
+            .row = hb_rng_below(&g->rng, 5),
+            .operation = hb_rng_below(&g->rng, HB_N_BREAK_OPS),
+            .value = values[hb_rng_below(&g->rng, (int32_t)(sizeof values / sizeof *values))]};
+        return;
+    }
+}
+
+/* Batches of every mode and of none, with one fault or several. */
+static void metadata_case(struct hb_gen_state *g) {
+    forward_case(g);
+    const int is_broken = g->c->n_breaks > 0 && g->o->gen_class != HB_GEN_BROKEN;
+    if (!is_broken || hb_rng_one_in(&g->rng, 2)) {
+        return;
+    }
+    wild_break(g);
+    for (int32_t i = 0; i < g->c->n_steps; i++) {
+        struct hb_case_step *s = &g->c->step[i];
+        if (s->kind == HB_STEP_FORWARD && hb_rng_one_in(&g->rng, 5)) {
+            s->mode = odd_mode(&g->rng);
+        }
+    }
+}
+
 void hb_gen_case(const struct hb_gen_options *o, uint64_t seed, uint64_t index,
                  struct hb_case *out) {
     struct hb_gen_state g;
@@ -319,6 +377,8 @@ void hb_gen_case(const struct hb_gen_options *o, uint64_t seed, uint64_t index,
     g.o = o;
     if (o->target == HB_TARGET_DISPATCH) {
         dispatch_case(&g);
+    } else if (o->target == HB_TARGET_METADATA) {
+        metadata_case(&g);
     } else {
         forward_case(&g);
     }

@@ -67,11 +67,12 @@ static int new_free(struct hb_case *c, struct hb_spot *p) {
 
 /* 1 if nobody holds the slot of a TAKE: it was given back and not taken again. */
 static int is_given_back(const struct hb_history *h, int32_t take) {
-    int held = 0;
-    for (int32_t t = 0; t < h->n_takes; t++) {
-        held |= !h->take[t].is_free && h->take[t].id == h->take[take].id;
+    for (int32_t i = 0; i < h->n_free_ids; i++) {
+        if (h->free_list[i] == h->take[take].id) {
+            return 1;
+        }
     }
-    return !held;
+    return 0;
 }
 
 /* A slot that is given back twice: the first time in a step of its own, unless the history has one. */

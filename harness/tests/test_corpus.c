@@ -17,7 +17,12 @@
 #include "harness/child.h"
 #include "harness/run.h"
 
-enum { MAX_FILES = 256, PATH_CAP = 512, TEXT_CAP = 65536, N_DEFECTS = 14 };
+enum { MAX_FILES = 256, PATH_CAP = 512, TEXT_CAP = 65536 };
+enum {
+#define COUNT_DEFECT(number, name, what, detector) +1
+    N_DEFECTS = 0 HB_DEFECTS_TABLE(COUNT_DEFECT)
+#undef COUNT_DEFECT
+};
 
 struct stored {
     char path[PATH_CAP];
