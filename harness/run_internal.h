@@ -126,7 +126,7 @@ struct hb_run {
     int32_t request_slot[HB_MAX_REQS]; /* id, 0 unbound */
     int32_t request_generation[HB_MAX_REQS];
     int32_t request_stream[HB_MAX_REQS]; /* of the newest request of this number */
-    int64_t request_pos[HB_MAX_REQS];    /* tokens it had when last looked at */
+    int32_t request_at[HB_MAX_REQS];     /* slot in which its state was last seen */
     struct hb_ping_pong_table ping_pong[HB_MAX_REQS];
     struct hb_prefix_cache cache;
     int32_t name[HB_MAX_NAMES]; /* id of each TAKE in order, 0 = failed */

@@ -16,6 +16,17 @@ int32_t hb_run_tracks(const struct hb_run *r, int32_t tracks[HB_MAX_NAMES]) {
     return n;
 }
 
+/* The slot of the request's state. An id that is free has none: then where the state was, if it is still known there, so
+ * that nothing else is wrong with the row. */
+static int32_t state_of(struct hb_run *r, int32_t request, int32_t id) {
+    const int32_t slot = hb_run_slot(r, id);
+    if (slot > 0) {
+        r->request_at[request] = slot;
+    }
+    const int32_t at = r->request_at[request];
+    return r->content[at].stream == r->request_stream[request] ? at : slot;
+}
+
 void hb_run_plan_case(struct hb_run *r, struct hb_forward *f) {
     int32_t tracks[HB_MAX_NAMES];
     const int32_t n_tracks = hb_run_tracks(r, tracks);
@@ -32,14 +43,10 @@ void hb_run_plan_case(struct hb_run *r, struct hb_forward *f) {
         struct hb_row_plan *p = &f->plan.row[i];
         p->request = row->request & (HB_MAX_REQS - 1);
         p->slot = r->request_slot[p->request];
-        const int32_t slot = hb_run_slot(r, p->slot);
+        const int32_t slot = state_of(r, p->request, p->slot);
         const struct hb_content *content = &r->content[slot];
         p->stream = content->stream;
-        if (slot > 0) {
-            r->request_pos[p->request] = content->pos;
-        }
-        /* an id without a slot: as many tokens as the request had, so that nothing else is wrong with the row */
-        p->prefix = p->slot > 0 ? r->request_pos[p->request] : 0;
+        p->prefix = slot > 0 ? content->pos : 0;
         p->prefix_loc = content->n_loc >= p->prefix ? content->loc : NULL;
         p->track_dst = targets[i];
         if (row->track && n_tracks > 0 && r->c->config.ping_pong == HB_PING_PONG_OFF) {
@@ -126,7 +133,8 @@ int hb_run_is_predicted(const struct hb_run *r, const struct hb_live_row *row) {
 }
 
 int hb_run_has_numbers(const struct hb_run *r) {
-    return !r->o->status_only && !r->twist.nan_inputs;
+    /* of the target that is about batches alone, statuses and untouched bytes are looked at */
+    return !r->o->status_only && r->c->config.target != HB_TARGET_METADATA && !r->twist.nan_inputs;
 }
 
 const struct hb_profile *hb_run_profile(const struct hb_run *r, const struct hb_live_row *row) {

@@ -34,7 +34,22 @@ enum {
     MISCHIEF_NO_OUTPUT,
     MISCHIEF_NO_READ,  /* regions cannot be read after the first forward */
     MISCHIEF_NO_WRITE, /* regions cannot be written after the first take */
-    MISCHIEF_NO_START  /* regions cannot be written at all */
+    MISCHIEF_NO_START, /* regions cannot be written at all */
+    MISCHIEF_INIT,     /* graph_init leaves something in a static buffer */
+    MISCHIEF_REPLAY_NEIGHBOUR, /* a replay touches a slot that nobody holds */
+    MISCHIEF_REPLAY_PADDING,   /* output of padding rows of a replay is not zero */
+    MISCHIEF_NO_LAUNCH,        /* finish of a replay does nothing */
+    MISCHIEF_CURSOR,           /* the ring's cursor of row 0 is one too far */
+    MISCHIEF_RECORD,           /* an element of its newest record is wrong */
+    MISCHIEF_RING_NEIGHBOUR,   /* a record of another slot changes */
+    MISCHIEF_TEMPORAL_DECODE,  /* as MISCHIEF_TEMPORAL, after a decode */
+    MISCHIEF_PAD_BYTE,         /* a byte between two slots is written */
+    MISCHIEF_PUBLISH,          /* publish does nothing */
+    MISCHIEF_MOVE,             /* a move loses a bit */
+    MISCHIEF_MOVE_ID,          /* a move does nothing */
+    MISCHIEF_STRIP,            /* a column of a strip is wrong: 0 of a node, 1 behind the nodes */
+    MISCHIEF_TABLES,           /* a fresh backend has a slot in use */
+    MISCHIEF_NO_RING           /* the backend declares no replay ring, and refuses one */
 };
 
 struct mischief {
@@ -332,8 +347,9 @@ static inline void mischief_after_layer(const struct mischief_handle *m, int32_t
         (void)m->inner->buf_write(m->handle, behind, "", 1, NULL);
         break;
     }
+    case MISCHIEF_REPLAY_PADDING:
     case MISCHIEF_PADDING:
-        if (m->n_tokens > m->n_real) {
+        if (m->n_tokens > m->n_real && (m->number == MISCHIEF_PADDING || m->graphs.is_replay)) {
             mischief_output(m, io, m->n_real * width, 1, 1.0f, 1.0f, 0);
         }
         break;
@@ -356,6 +372,9 @@ static inline int32_t mischief_describe(void *ctx, struct hb_caps *caps, struct 
     if (m->number == MISCHIEF_OVERRUN) {
         caps->exact_guards = 0;
     }
+    if (m->number == MISCHIEF_NO_RING) {
+        caps->ring = 0;
+    }
     return status;
 }
 
@@ -363,6 +382,10 @@ static inline int32_t mischief_create(void *ctx, const struct hb_config *config,
                                       const struct hb_layer_params *params, void **handle,
                                       struct hb_error *err) {
     const struct mischief *m = ctx;
+    if (m->number == MISCHIEF_NO_RING && config->ring_length > 0) {
+        hb_error_clear(err);
+        return hb_fail(err, HB_RULE_CFG_FEATURE, 1, config->ring_length, 0);
+    }
     struct mischief_handle *h = calloc(1, sizeof *h);
     if (!h) {
         return hb_fail_text(err, HB_ERR_MEMORY, "no memory");
@@ -375,6 +398,9 @@ static inline int32_t mischief_create(void *ctx, const struct hb_config *config,
     if (status != HB_OK) {
         free(h);
         return status;
+    }
+    if (m->number == MISCHIEF_TABLES) {
+        (void)mischief_add_int(h->inner, h->handle, "slot_kind", 2, 1);
     }
     *handle = h;
     return HB_OK;
@@ -600,18 +626,31 @@ static inline int32_t mischief_layer(void *handle, int32_t layer_id, const struc
 
 static inline int32_t mischief_slot_publish(void *handle, int32_t id, struct hb_error *err) {
     const struct mischief_handle *m = handle;
-    return m->inner->slot_publish(m->handle, id, err);
+    return m->number == MISCHIEF_PUBLISH ? HB_OK : m->inner->slot_publish(m->handle, id, err);
 }
 
 static inline int32_t mischief_slot_move(void *handle, int32_t id, struct hb_error *err) {
     const struct mischief_handle *m = handle;
-    return m->inner->slot_move(m->handle, id, err);
+    if (m->number == MISCHIEF_MOVE_ID) {
+        return HB_OK;
+    }
+    const int32_t status = m->inner->slot_move(m->handle, id, err);
+    if (status == HB_OK && m->number == MISCHIEF_MOVE) {
+        const int32_t to =
+            mischief_add_int(m->inner, m->handle, "v2p", (uint64_t)(id > 0 ? id : 0), 0);
+        mischief_flip(m, "conv", to, 0, 1);
+    }
+    return status;
 }
 
 static inline int32_t mischief_graph_init(void *handle, int32_t max_bs, int32_t max_tokens,
                                           struct hb_error *err) {
     const struct mischief_handle *m = handle;
-    return m->inner->graph_init(m->handle, max_bs, max_tokens, err);
+    const int32_t status = m->inner->graph_init(m->handle, max_bs, max_tokens, err);
+    if (status == HB_OK && m->number == MISCHIEF_INIT) {
+        (void)mischief_add_int(m->inner, m->handle, "graph_query_start_loc", 1, 1);
+    }
+    return status;
 }
 
 static inline int32_t mischief_capture(void *handle, const struct hb_batch *batch,
@@ -712,11 +751,52 @@ static inline int32_t mischief_checkpoint(const struct mischief_handle *m) {
     }
 }
 
+/* What is to be wrong in the ring, in pads and strips after a forward. */
+static inline void mischief_features(const struct mischief_handle *m) {
+    struct hb_region r;
+    const int is_decode = m->mode == HB_MODE_DECODE && m->real_rows > 0;
+    switch (m->number) {
+    case MISCHIEF_CURSOR:
+        (void)mischief_add_int(m->inner, m->handle, "write_pos", (uint64_t)m->slot[0], is_decode);
+        break;
+    case MISCHIEF_RECORD: /* entry 0, one step of the exponent */
+        (void)mischief_add_int(m->inner, m->handle, "ring_x",
+                               (uint64_t)(m->slot[0] * m->config.n_heads * m->config.ring_length *
+                                          m->config.head_dim),
+                               is_decode << 23);
+        break;
+    case MISCHIEF_RING_NEIGHBOUR:
+        (void)mischief_add_int(m->inner, m->handle, "ring_g", 0, is_decode);
+        break;
+    case MISCHIEF_TEMPORAL_DECODE:
+        (void)mischief_temporal(m, 0, m->slot[0], is_decode ? 1.0f : 0.0f);
+        break;
+    case MISCHIEF_PAD_BYTE:
+        mischief_flip(m, "conv_pad", 1, 0, 1);
+        break;
+    case MISCHIEF_STRIP:
+        if (m->is_verify && mischief_region(m, "intermediate_conv", -1, &r) >= 0) {
+            mischief_flip(m, "intermediate_conv", 0, m->variant ? (uint64_t)r.shape[2] - 1 : 0, 1);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
 static inline int32_t mischief_finish(void *handle, struct hb_error *err) {
     struct mischief_handle *m = handle;
+    if (m->number == MISCHIEF_NO_LAUNCH && m->graphs.is_replay) {
+        return HB_OK;
+    }
+    const int32_t is_replay = m->graphs.is_replay;
     int32_t status = m->inner->finish(m->handle, err);
     if (status != HB_OK) {
         return status;
+    }
+    mischief_features(m);
+    if (m->number == MISCHIEF_REPLAY_NEIGHBOUR && is_replay) {
+        mischief_flip(m, "temporal", m->config.n_slots, 0, 1);
     }
     m->failed = 0;
     m->n_begun = 0;

@@ -33,7 +33,7 @@ static const struct fault faults[] = {
     {MISCHIEF_REFUSES, HB_VERDICT_STATUS, extend, "status", "begin EXTEND want-rule-0", "predicted HB_OK", HB_OFF_STATUS},
     {MISCHIEF_RULE, HB_VERDICT_STATUS, refused, "status.text", "begin EXTEND want-rule-87", "got HB_ERR_RANGE (rule 88", HB_OFF_STATUS},
     {MISCHIEF_TEXT, HB_VERDICT_STATUS, refused, "status.text", "begin EXTEND want-rule-87", "prefix + extend of row 1 is 24", HB_OFF_STATUS},
-    {MISCHIEF_TAKE, HB_VERDICT_STATE, extend, "slot.take", "take", "slot_take returned slot 1, which was not free", 0},
+    {MISCHIEF_TAKE, HB_VERDICT_STATE, extend, "slot.take", "take", "slot_take returned slot 1, the first that is free is 2", 0},
     {MISCHIEF_DIRTY, HB_VERDICT_STATE, extend, "slot.take", "take temporal", "temporal of layer 0 changed at slot 1 element 1", 0},
     {MISCHIEF_COPY, HB_VERDICT_STATE, copy_slot, "slot.copy", "copy conv", "step 5: conv of layer 0 changed at slot 1 element 2", 0},
     {MISCHIEF_COPY, HB_VERDICT_STATE, restart, "slot.copy", "restart conv", "step 5: conv of layer 0 changed at slot 5 element 2", 0},
