@@ -15,9 +15,11 @@
 static int kv_complete(const struct hb_case *c) {
     for (int32_t i = 0; i < c->n_steps; i++) {
         const struct hb_case_step *s = &c->step[i];
-        int32_t left_out = hb_relation_is_forward(s) ? s->layer_mask : ~(1 << (s->layer & 31));
-        const int consumes = hb_relation_is_forward(s) || s->kind == HB_STEP_ENTRY;
-        if (consumes && s->n_rows > 0 && (left_out & c->config.attn_mask)) {
+        const int is_entry = s->kind == HB_STEP_ENTRY;
+        const int is_capture = s->kind == HB_STEP_CAPTURE; /* replays run its layers */
+        const int32_t left_out = is_entry ? ~(1 << (s->layer & 31)) : s->layer_mask;
+        const int consumes = (hb_relation_is_forward(s) || is_entry) && s->n_rows > 0;
+        if ((consumes || is_capture) && (left_out & c->config.attn_mask)) {
             return 0;
         }
     }
@@ -77,6 +79,12 @@ static int is_later(const struct hb_transform *t, int32_t stream, int64_t pos) {
     return t->twist.is_before && stream == t->twist.stream && pos >= t->twist.pos;
 }
 
+/* 36: streams without a change share a batch with the changed one, no more. */
+static enum hb_exactness demanded_of(const struct hb_transform *t, int32_t stream,
+                                     enum hb_exactness e) {
+    return t->twist.is_before && stream != t->twist.stream ? t->unchanged : e;
+}
+
 /* The output of the same token in the other run; each one is matched once. A token may occur as a
  * draft node and, later, in a forward. */
 static struct hb_captured *counterpart(const struct hb_transform *t, const struct hb_capture *in,
@@ -111,14 +119,15 @@ static void compare_outputs(const struct hb_transform *t, const struct hb_captur
             hb_relation_fail(v, t->number, "missing output", x->layer, x->pos, 0, 0, 0, 0);
             return;
         }
+        const enum hb_exactness e = demanded_of(t, x->stream, t->outputs);
         const struct hb_captured *first = is_subset(t) ? y : x;
         const struct hb_captured *second = is_subset(t) ? x : y;
         for (int32_t j = 0; j < x->n; j++) {
             const double p = (double)first->got[j];
             const double q = (double)second->got[j];
-            if (!agree(t->outputs, p, first->bound[j], q, second->bound[j])) {
+            if (!agree(e, p, first->bound[j], q, second->bound[j])) {
                 hb_relation_fail(v, t->number, "output", x->layer, x->pos, j, p, q,
-                     t->outputs == HB_EXACT ? 0 : x->bound[j] + y->bound[j]);
+                                 e == HB_EXACT ? 0 : x->bound[j] + y->bound[j]);
                 return;
             }
         }
@@ -133,6 +142,7 @@ static void compare_state(const struct hb_transform *t, const struct hb_capture 
                           const struct hb_capture *b, int32_t kb, int32_t layer,
                           struct hb_verdict *v) {
     const int64_t pos = a->slot[ka].pos;
+    const enum hb_exactness e = demanded_of(t, a->slot[ka].stream, t->state);
     for (int32_t j = 0; j < a->n_conv; j++) {
         const double x = (double)a->slot[ka].conv[layer][j];
         const double y = (double)b->slot[kb].conv[layer][j];
@@ -149,9 +159,9 @@ static void compare_state(const struct hb_transform *t, const struct hb_capture 
         const double y = (double)b->slot[kb].ssm[layer][j];
         const double bx = a->slot[ka].bound[layer][j];
         const double by = b->slot[kb].bound[layer][j];
-        if (!agree(t->state, x, bx, y, by)) {
+        if (!agree(e, x, bx, y, by)) {
             hb_relation_fail(v, t->number, "temporal state", layer, pos, j, x, y,
-                             t->state == HB_EXACT ? 0 : bx + by);
+                             e == HB_EXACT ? 0 : bx + by);
             return;
         }
     }
@@ -190,6 +200,10 @@ static enum hb_exactness demand(const struct hb_case *c, const struct hb_caps *c
         return c->config.state_dtype == HB_FP32 ? HB_EXACT : HB_BOUNDED;
     case HB_EXACT_SCAN:
         return prefill->chunked ? HB_BOUNDED : HB_EXACT;
+    case HB_EXACT_BATCH:
+        return prefill->chunked && !caps->batch_invariant ? HB_BOUNDED : HB_EXACT;
+    case HB_EXACT_ROWS:
+        return prefill->chunked && !prefill->restart ? HB_BOUNDED : HB_EXACT;
     case HB_EXACT_REPLAY:
         return caps->replay_exact >> c->config.kernel_form & 1 ? HB_EXACT : HB_BOUNDED;
     default:
@@ -282,6 +296,7 @@ void hb_run_relation(const struct hb_adapter *backend, const struct hb_case *c,
     }
     t.outputs = demand(c, &caps, t.outputs);
     t.state = demand(c, &caps, t.state);
+    t.unchanged = demand(c, &caps, t.unchanged);
     t.twist.base = base;
     t.twist.caps = &caps;
     struct hb_case *other = malloc(sizeof *other);

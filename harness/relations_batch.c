@@ -306,8 +306,8 @@ static int change_later(const struct hb_case *c, struct hb_case *out, struct hb_
 static const struct hb_transform transforms[] = {
     {15, .apply = other_slots},
     {16, .apply = other_requests, .flags = HB_REL_MOVES_KV},
-    {24, HB_EXACT_SCAN, HB_EXACT_SCAN, .apply = permute_extend, .flags = HB_REL_MOVES_KV},
-    {25, HB_EXACT_SCAN, HB_EXACT_SCAN, .apply = split_rows, .flags = HB_REL_MOVES_KV},
+    {24, HB_EXACT_BATCH, HB_EXACT_BATCH, .apply = permute_extend, .flags = HB_REL_MOVES_KV},
+    {25, HB_EXACT_BATCH, HB_EXACT_BATCH, .apply = split_rows, .flags = HB_REL_MOVES_KV},
     {28, HB_BOUNDED, HB_BOUNDED, .apply = decode_as_extend,
      .flags = HB_REL_MOVES_KV | HB_REL_ONE_FORMULA | HB_REL_NO_RING},
     {29, HB_BOUNDED, HB_BOUNDED, .apply = extend_as_decodes,
@@ -317,7 +317,7 @@ static const struct hb_transform transforms[] = {
     {33, .apply = other_seq_lens, .flags = HB_REL_MAMBA_ONLY | HB_REL_NO_RING},
     {34, HB_EXACT_SCAN, HB_EXACT_SCAN, .apply = other_chunk,
      .flags = HB_REL_SKIP_TRACKED | HB_REL_NO_RING},
-    {36, HB_EXACT_SCAN, HB_EXACT_SCAN, .apply = change_later},
+    {36, HB_EXACT_SCAN, HB_EXACT_SCAN, HB_EXACT_ROWS, .apply = change_later},
 };
 
 const struct hb_transforms hb_transforms_batch = HB_TRANSFORMS(transforms);

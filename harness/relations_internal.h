@@ -12,6 +12,8 @@ enum hb_exactness {
     HB_BOUNDED,    /* within the sum of both bounds */
     HB_EXACT_FP32, /* exact where states are stored in fp32, and so nothing is lost by storing one */
     HB_EXACT_SCAN, /* exact where a prefill is a recurrence over the tokens of one row, and no chunk grid moves */
+    HB_EXACT_BATCH, /* as HB_EXACT_SCAN, and where the backend says that no row depends on the others of its batch */
+    HB_EXACT_ROWS,  /* exact where chunks, if there are any, start their sums anew with each row */
     HB_EXACT_REPLAY /* exact where the backend says that a replay gives the bits of the eager forward */
 };
 
@@ -32,6 +34,7 @@ enum hb_transform_flag {
 struct hb_transform {
     int32_t number;
     enum hb_exactness outputs, state;
+    enum hb_exactness unchanged; /* 36: of streams in which nothing changes */
     uint32_t flags;
     int32_t conv_number; /* the relation that a difference of conv states is reported as; 0: this one */
     /* Returns 0 when the relation says nothing about this case. *out is a copy of *c, *twist one of the twist below. */

@@ -223,7 +223,7 @@ static int by_layer(const struct hb_case *c, struct hb_case *out, struct hb_twis
 
 static const struct hb_transform transforms[] = {
     {39, HB_BOUNDED, HB_BOUNDED, .apply = restart, .flags = HB_REL_MOVES_KV | HB_REL_SUBSET | HB_REL_ONE_FORMULA},
-    {41, HB_EXACT_SCAN, HB_EXACT_SCAN, .apply = other_neighbours, .flags = HB_REL_MOVES_KV | HB_REL_TRACKED_ONLY},
+    {41, HB_EXACT_BATCH, HB_EXACT_BATCH, .apply = other_neighbours, .flags = HB_REL_MOVES_KV | HB_REL_TRACKED_ONLY},
     {42, HB_EXACT_SCAN, HB_EXACT_SCAN, .apply = other_pages},
     {43, .apply = by_layer},
 };
