@@ -170,7 +170,7 @@ static int32_t copy_region(const struct hb_hybrid *h, int32_t i, uint64_t offset
                            const char *src, uint64_t bytes, struct hb_error *err) {
     const struct hb_hybrid_region *r = NULL;
     int32_t status = hb_hybrid_region_at(h, i, offset, bytes, &r, err);
-    if (status != HB_OK || bytes == 0) {
+    if (r == NULL || bytes == 0) { /* refused: no region */
         return status;
     }
     if (dst == NULL && src == NULL) {

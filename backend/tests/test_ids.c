@@ -292,7 +292,7 @@ static void ids_survive_raw_writes(void **state) {
     ring_length = RING;
     for (size_t i = 0; i < 5 * 5; i++) {
         open_ids(HB_FORM_V0, 0);
-        struct hb_region info;
+        struct hb_region info = {0};
         int32_t region = 0;
         region_at(names[i / 5], -1, &region, &info);
         for (uint64_t at = 0; at < info.bytes; at += sizeof(int32_t)) {

@@ -39,7 +39,7 @@ static void check_pads(void) {
     static uint8_t bytes[MAX_REGION];
     const char *const names[] = {"conv_pad", "temporal_pad"};
     for (int32_t i = 0; i < 4; i++) {
-        struct hb_region info;
+        struct hb_region info = {0};
         int32_t at = 0;
         region_at(names[i % 2], i / 2 * 2, &at, &info);
         assert_int_equal(info.shape[0], SLOTS + 1);
@@ -124,7 +124,7 @@ static void strip_region_holds_overlapping_windows(void **state) {
     fill_region("intermediate_conv", 0, 0xff);
     make_chains(DRAFT, nodes, 1);
     assert_int_equal(verify(), 0);
-    struct hb_region info;
+    struct hb_region info = {0};
     int32_t at = 0;
     region_at("intermediate_conv", 0, &at, &info);
     assert_int_equal(info.n_dims, 3);
@@ -166,7 +166,7 @@ static void regions_of_padded_pools_are_dense(void **state) {
     uint8_t piece[512];
     (void)state;
     open_variant(HB_WINDOWS_DENSE, PAD_ELEMENTS, 0, 1);
-    struct hb_region info;
+    struct hb_region info = {0};
     int32_t at = 0;
     region_at("conv", 2, &at, &info);
     assert_int_equal(w.a->region_read(w.h, at, 0, dump_a, info.bytes, &w.err), HB_OK);

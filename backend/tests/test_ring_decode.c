@@ -250,7 +250,7 @@ static void ring_regions(void **state) {
                 {"ring_b", {SLOTS + 1, G, RING, N}},
                 {"ring_g", {SLOTS + 1, H, RING, 0}}};
     for (int32_t i = 0; i < 3; i++) {
-        struct hb_region info;
+        struct hb_region info = {0};
         int32_t at = 0;
         region_at(want[i].name, 2, &at, &info);
         assert_int_equal(info.dtype, HB_FP32);

@@ -146,7 +146,7 @@ static inline void region_at(const char *name, int32_t layer, int32_t *index,
 
 static inline void fill_region(const char *name, int32_t layer, uint8_t byte) {
     static uint8_t bytes[MAX_REGION];
-    struct hb_region info;
+    struct hb_region info = {0};
     int32_t i = 0;
     region_at(name, layer, &i, &info);
     assert_true(info.bytes <= sizeof(bytes));
@@ -337,7 +337,7 @@ static inline int32_t count_wrong(const struct io *io, int32_t layer, int32_t n,
 static inline int32_t state_is(int32_t slot, int32_t req, int32_t n) {
     int32_t same = 1;
     for (int32_t l = 0; l < LAYERS; l += 2) {
-        struct hb_region info;
+        struct hb_region info = {0};
         int32_t i = 0;
         uint8_t conv[DIM * W * 4], want[DIM * W * 4];
         float temporal[H * P * N];
@@ -369,7 +369,7 @@ static inline size_t dump(uint8_t *out, size_t cap) {
     size_t used = 0;
     assert_int_equal(w.a->n_regions(w.h, &n, &w.err), HB_OK);
     for (int32_t i = 0; i < n; i++) {
-        struct hb_region info;
+        struct hb_region info = {0};
         assert_int_equal(w.a->region(w.h, i, &info, &w.err), HB_OK);
         assert_true(used + info.bytes <= cap);
         assert_int_equal(w.a->region_read(w.h, i, 0, out + used, info.bytes, &w.err), HB_OK);
@@ -410,7 +410,7 @@ static inline int32_t forward(int32_t mode, int32_t n, const struct row *rows, i
 
 /* Entry i of an int32 table. */
 static inline int32_t table_at(const char *name, int32_t i) {
-    struct hb_region info;
+    struct hb_region info = {0};
     int32_t region = 0;
     int32_t x = 0;
     region_at(name, -1, &region, &info);
