@@ -10,7 +10,12 @@
 
 /* Where a predicate counts: captures and replays of decode (D), verify (V) and idle (I). */
 enum { CD = 1, CV = 2, CI = 4, RD = 8, RV = 16, RI = 32 };
-enum { CAP_ALL = CD | CV | CI, REP_ALL = RD | RV | RI, REP_ROWS = RD | RV, ANY = CAP_ALL | REP_ALL };
+enum {
+    CAP_ALL = CD | CV | CI,
+    REP_ALL = RD | RV | RI,
+    REP_ROWS = RD | RV,
+    ANY = CAP_ALL | REP_ALL
+};
 
 /* The graph that the phase holds of the batch size, or null. */
 static int has_graph(const struct scene *s) {
@@ -202,8 +207,13 @@ static struct truth graph_truth_of(const struct fixture *f) {
         return (struct truth){11, -1, mode, 0};
     }
     b.ragged_verify_layout.data = NULL; /* nothing but 140 sees it */
-    const struct scene s = {f, &b, b.batch_size, live_rows(&b), verify ? b.draft_token_num : 1,
-                            b.n_tokens, verify ? 0 : -1};
+    const struct scene s = {f,
+                            &b,
+                            b.batch_size,
+                            live_rows(&b),
+                            verify ? b.draft_token_num : 1,
+                            b.n_tokens,
+                            verify ? 0 : -1};
     for (size_t i = 0; i < sizeof GRAPH_PREDICATES / sizeof GRAPH_PREDICATES[0]; i++) {
         t.rule = GRAPH_PREDICATES[i].rule;
         if ((GRAPH_PREDICATES[i].where & where_of(f)) != 0 && GRAPH_PREDICATES[i].holds(&s, &t)) {

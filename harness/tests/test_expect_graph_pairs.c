@@ -83,13 +83,12 @@ static void mutate_graphs(struct fixture *f, uint64_t *s) {
 static void mutate(struct fixture *f, uint64_t *s) {
     int32_t *const words[] = {f->req,      f->seq,    f->loc,  f->tokens + 32, f->table,
                               f->kind + 1, f->mirror, f->next, f->sibling,     f->cursor};
-    int32_t *const scalars[] = {&f->b.batch_size,        &f->b.has_num_padding,
-                                &f->b.n_tokens,          &f->b.num_padding,
-                                &f->b.is_dummy,          &f->b.draft_token_num,
-                                &f->b.req_to_token_rows, &f->b.req_to_token_cols,
-                                &f->b.forward_mode,      &f->config.window_layout,
-                                &f->config.max_draft,    &f->config.max_batch,
-                                &f->config.max_tokens,   &f->caps.tree_verify};
+    int32_t *const scalars[] = {
+        &f->b.batch_size,         &f->b.has_num_padding,   &f->b.n_tokens,
+        &f->b.num_padding,        &f->b.is_dummy,          &f->b.draft_token_num,
+        &f->b.req_to_token_rows,  &f->b.req_to_token_cols, &f->b.forward_mode,
+        &f->config.window_layout, &f->config.max_draft,    &f->config.max_batch,
+        &f->config.max_tokens,    &f->caps.tree_verify};
     struct hb_i32s *const i32s[] = {&f->b.req_pool_indices,     &f->b.seq_lens,
                                     &f->b.retrieve_next_token,  &f->b.out_cache_loc,
                                     &f->b.ragged_verify_layout, &f->b.retrieve_next_sibling,
