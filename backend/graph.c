@@ -62,8 +62,8 @@ static int32_t upload(const struct hb_hybrid *h, const int32_t *host, int64_t n,
     if (n == 0) {
         return HB_OK;
     }
-    return hb_device_check(
-        h->kernels, h->kernels->to_device(device, host, (uint64_t)n * sizeof(int32_t)), err);
+    return hb_device_check(h->kernels,
+                           h->kernels->to_device(device, host, (uint64_t)n * sizeof(int32_t)), err);
 }
 
 int32_t hb_graph_create(struct hb_hybrid *h, struct hb_error *err) {
@@ -87,8 +87,9 @@ int32_t hb_graph_create(struct hb_hybrid *h, struct hb_error *err) {
     const int64_t bytes = hb_mul_saturate(n, (int64_t)sizeof(int32_t), 1);
     if (n > INT32_MAX) { /* kernels count rows of the request table in 64 bits, but 2^31 words are
                             no graph buffer */
-        return hb_fail_text(err, HB_ERR_MEMORY, "graph_rows %d and max_context %d are too large "
-                                                "together",
+        return hb_fail_text(err, HB_ERR_MEMORY,
+                            "graph_rows %d and max_context %d are too large "
+                            "together",
                             h->config.graph_rows, h->config.max_context);
     }
     int32_t status = hb_host_alloc(n, sizeof(int32_t), &ptr, err);
@@ -199,7 +200,8 @@ struct refresh {
     const struct hb_metadata *graph, *live;
     const struct hb_batch *batch;
     int32_t bs, n_live, draft; /* draft: nodes of a row, 1 in DECODE */
-    int32_t is_stale;          /* planted defect: links of a larger step stay */
+    /* planted defects: -1 becomes slot 0, links of a larger step stay */
+    int32_t is_clamped, is_stale;
     struct hb_error *err;
 };
 
@@ -207,11 +209,8 @@ struct refresh {
 static int32_t refresh_rows(const struct refresh *f) {
     const struct hb_metadata *m = f->graph;
     for (int32_t r = 0; r < f->bs; r++) {
-        int32_t slot = r < f->n_live ? f->live->cache_indices[r] : HB_PAD_SLOT;
-        if (slot < 0 && f->live != NULL && HB_DEFECT(f->h->config.defect, PAD_CLAMPED)) {
-            slot = 0;
-        }
-        m->cache_indices[r] = slot;
+        const int32_t padding = f->is_clamped ? 0 : HB_PAD_SLOT;
+        m->cache_indices[r] = r < f->n_live ? f->live->cache_indices[r] : padding;
     }
     for (int32_t r = 0; r <= f->bs; r++) {
         m->query_start_loc[r] = f->draft * (r < f->n_live ? r : f->n_live);
@@ -247,8 +246,8 @@ static int32_t refresh_track(const struct refresh *f) {
 static int32_t refresh_link_row(const struct refresh *f, int32_t array, int32_t r,
                                 const int32_t *src) {
     const struct hb_config *c = &f->h->config;
-    int32_t *dst = host_set(&f->h->graphs, array, f->bs, c->graph_rows) +
-                   (int64_t)r * c->graph_draft;
+    int32_t *dst =
+        host_set(&f->h->graphs, array, f->bs, c->graph_rows) + (int64_t)r * c->graph_draft;
     if (src != NULL) {
         memcpy(dst, src, (size_t)f->draft * sizeof(int32_t));
     } else {
@@ -269,8 +268,8 @@ static int32_t refresh_links(const struct refresh *f) {
         const int32_t is_live = r < f->n_live;
         const int32_t *parents = f->live->parents + (int64_t)r * f->live->parent_stride;
         if (is_live) {
-            status = refresh_link_row(f, HB_GRAPH_NEXT_TOKEN, r,
-                                      b->retrieve_next_token.data + first);
+            status =
+                refresh_link_row(f, HB_GRAPH_NEXT_TOKEN, r, b->retrieve_next_token.data + first);
         }
         if (is_live && status == HB_OK) {
             status = refresh_link_row(f, HB_GRAPH_NEXT_SIBLING, r,
@@ -419,16 +418,17 @@ int32_t hb_graph_replay(struct hb_hybrid *h, const struct hb_batch *batch, struc
     const int32_t next = 1 - h->current;
     hb_metadata_derive(&h->env, &padded, h->forward[next].host_block, &live);
     struct hb_graph_set *set = &g->set[batch->batch_size - 1];
-    const struct refresh f = {
-        .h = h,
-        .graph = &set->meta,
-        .live = &live,
-        .batch = batch,
-        .bs = batch->batch_size,
-        .n_live = n_live,
-        .draft = nodes_of(h, batch),
-        .is_stale = HB_DEFECT(h->config.defect, GRAPH_STALE_ROWS) && n_live < set->last_live,
-        .err = err};
+    const struct refresh f = {.h = h,
+                              .graph = &set->meta,
+                              .live = &live,
+                              .batch = batch,
+                              .bs = batch->batch_size,
+                              .n_live = n_live,
+                              .draft = nodes_of(h, batch),
+                              .is_clamped = HB_DEFECT(h->config.defect, PAD_CLAMPED),
+                              .is_stale = HB_DEFECT(h->config.defect, GRAPH_STALE_ROWS) &&
+                                          n_live < set->last_live,
+                              .err = err};
     status = refresh(&f);
     if (status != HB_OK) {
         return status;

@@ -253,8 +253,7 @@ int32_t hb_hybrid_finish(struct hb_hybrid *h, struct hb_error *err) {
     }
     const struct hb_metadata *m = current_meta(h);
     /* a graph has the layers that its capture was asked about */
-    int32_t status =
-        m->replay_write_pos != NULL && !is_replay ? check_ring_layers(h, err) : HB_OK;
+    int32_t status = m->replay_write_pos != NULL && !is_replay ? check_ring_layers(h, err) : HB_OK;
     if (status == HB_OK) {
         status = launch_end(h, err);
     }

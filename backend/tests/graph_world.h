@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the tests of graphs share: captures with buffers that stay, random batches that fit them, the
- * same step eagerly and as a replay, and what a refresh must write. Included after cmocka.h. */
+ * What the tests of graphs share: captures with buffers that stay, random batches that fit them,
+ * the same step eagerly and as a replay, and what a refresh must write. Included after cmocka.h. */
 #ifndef HB_BACKEND_TESTS_GRAPH_WORLD_H
 #define HB_BACKEND_TESTS_GRAPH_WORLD_H
 
@@ -354,8 +354,9 @@ static inline int32_t count_wrong_static(int32_t bs, int32_t n) {
     return wrong + count_wrong_track(bs) + count_wrong_links(bs, live) + count_wrong_ring(bs, live);
 }
 
-/* One random step of the graph of batch size bs, eagerly and, from the same state, as a replay; with a
- * commit after a verify. Returns output and state bytes that differ, and wrong static words. */
+/* One random step of the graph of batch size bs, eagerly and, from the same state, as a replay;
+ * with a commit after a verify. Returns output and state bytes that differ, and wrong static words.
+ */
 static inline int32_t count_differences(int32_t bs, int32_t n, int32_t how) {
     static uint8_t before[sizeof(dump_a)], eager_out[LAYERS][TOKENS * 64], out[TOKENS * 64];
     const int32_t is_verify = kept[bs].mode == HB_MODE_TARGET_VERIFY;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Life cycle of graphs: graph_init, capture, replay, what they leave and what they refuse; the worked
- * examples of graph.md. */
+ * Life cycle of graphs: graph_init, capture, replay, what they leave and what they refuse; the
+ * worked examples of graph.md. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -220,9 +220,9 @@ static void replay_refused_changes_nothing(void **state) {
     const struct hb_batch good = w.f.batch;
     assert_int_equal(w.a->begin(w.h, &w.f.batch, &w.err), HB_OK);
     const size_t size = dump(dump_a, sizeof(dump_a));
-    const int32_t refused[] = {HB_RULE_GRAPH_MODE_INVALID, HB_RULE_GRAPH_MODE,
+    const int32_t refused[] = {HB_RULE_GRAPH_MODE_INVALID,   HB_RULE_GRAPH_MODE,
                                HB_RULE_TRACK_INDICES_LENGTH, HB_RULE_GRAPH_CAPACITY,
-                               HB_RULE_PADDING_RANGE, HB_RULE_REQ_RANGE};
+                               HB_RULE_PADDING_RANGE,        HB_RULE_REQ_RANGE};
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         struct hb_batch *b = &w.f.batch;
         *b = good;
@@ -391,7 +391,8 @@ static void ring_capture_needs_every_layer(void **state) {
     close_world();
 }
 
-/* Allocation faults of create with graphs are in test_adapter_native.c; here, none happens later. */
+/* Allocation faults of create with graphs are in test_adapter_native.c; here, none happens later.
+ */
 static void graphs_take_no_device_memory(void **state) {
     (void)state;
     struct io io[LAYERS];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A replay equals the eager forward of the same batch bit for bit, in outputs, states, cursors and
- * what a commit makes of it; a refresh writes what backend/README.md "Graphs" says and nothing else. */
+ * what a commit makes of it; a refresh writes what backend/README.md "Graphs" says and nothing
+ * else. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -450,7 +450,8 @@ static void validate_replay_counts_padding(void **state) {
     assert_int_equal(n_live_found, 0);
 }
 
-/* graph.md section 5: destinations of all rows are copied, mask or not; more of them are no fault. */
+/* graph.md section 5: destinations of all rows are copied, mask or not; more of them are no fault.
+ */
 static void validate_replay_track_indices(void **state) {
     (void)state;
     struct hb_error err;

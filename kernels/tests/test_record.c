@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Graphs of recorded launches and fills, on every table that opens: what is kept of the recording and
- * what is read at the replay. */
+ * Graphs of recorded launches and fills, on every table that opens: what is kept of the recording
+ * and what is read at the replay. */
 #include "kernels/tests/rig.h"
+
+#include <stdio.h>
 
 #include "kernels/emu/emu.h"
 #include "kernels/emu/graph.h"
@@ -78,7 +80,8 @@ static void recorded_equals_direct(void **state) {
     }
 }
 
-/* A number in an argument struct is that of the recording, whatever its owner does with it later. */
+/* A number in an argument struct is that of the recording, whatever its owner does with it later.
+ */
 static void arguments_are_those_of_the_recording(void **state) {
     (void)state;
     for (int table = 0; table < 2; table++) {
@@ -228,7 +231,7 @@ static void failures_leave_no_graph(void **state) {
             assert_int_equal(k->graph_begin(), HB_OK);
             assert_int_equal(k->slots(&w.args), HB_OK);
             assert_int_equal(break_recording(&w, i, other), HB_ERR_DEVICE);
-            (void)strcpy(text, k->error_text());
+            (void)snprintf(text, sizeof text, "%s", k->error_text());
             assert_true(text[0] != '\0');
             assert_int_equal(k->graph_end(&graph), HB_ERR_DEVICE);
             assert_ptr_equal(graph, &w);
@@ -251,8 +254,8 @@ static void no_kernel(const void *args) {
 
 static void refused_launches_leave_no_graph(void **state) {
     (void)state;
-    const struct hb_emu_launch large = {"large", no_kernel, NULL, {1, 1, 1}, 1025, 0,
-                                        HB_EMU_NO_SYNC,  0};
+    const struct hb_emu_launch large = {"large", no_kernel, NULL,           {1, 1, 1},
+                                        1025,    0,         HB_EMU_NO_SYNC, 0};
     void *graph = NULL;
     assert_int_equal(hb_emu_graph_begin(), HB_OK);
     assert_int_equal(hb_emu_run(&large), HB_ERR_DEVICE);
@@ -276,8 +279,8 @@ static void orders_are_those_of_the_replay(void **state) {
     (void)state;
     int32_t order[4], n = 0;
     struct trace args = {order, &n};
-    const struct hb_emu_launch launch = {
-        "trace", trace_kernel, &args, {1, 1, 1}, 4, 0, HB_EMU_NO_SYNC, sizeof args};
+    const struct hb_emu_launch launch = {"trace", trace_kernel,   &args,      {1, 1, 1}, 4,
+                                         0,       HB_EMU_NO_SYNC, sizeof args};
     void *graph = NULL;
     hb_emu_set_order(HB_ORDER_ASCENDING, HB_ORDER_ASCENDING, 1);
     assert_int_equal(hb_emu_graph_begin(), HB_OK);
