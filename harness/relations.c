@@ -96,7 +96,8 @@ static struct hb_captured *counterpart(const struct hb_transform *t, const struc
         is_swapped ? HB_DRAFT_CHAIN + HB_DRAFT_LINKED_CHAIN - x->is_verify : x->is_verify;
     for (size_t k = 0; k < in->n; k++) {
         struct hb_captured *y = &in->item[k];
-        if ((y->request == x->request || is_clone(t, x)) && y->stream == x->stream && y->pos == x->pos &&
+        if ((y->request == x->request || is_clone(t, x)) && y->stream == x->stream &&
+            y->pos == x->pos &&
             y->branch == x->branch && y->layer == x->layer &&
             (is_subset(t) || (y->is_verify == kind && y->start == x->start))) {
             return y;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Transformations of the relations of labels and batch composition (invariants.md 15, 16, 24, 25, 28, 29, 31 to 34, 36): other
- * slots and requests, other rows in a batch, the same tokens by another path. */
+ * Transformations of the relations of labels and batch composition (invariants.md 15, 16, 24, 25,
+ * 28, 29, 31 to 34, 36): other slots and requests, other rows in a batch, the same tokens by
+ * another path. */
 #include <string.h>
 
 #include "harness/relations_internal.h"
@@ -130,7 +131,8 @@ static int decode_as_extend(const struct hb_case *c, struct hb_case *out, struct
     return any && hb_relation_is_plain(c);
 }
 
-/* The step without its rows of at most `most` tokens that are not tracked; then decode steps over these rows' tokens. */
+/* The step without its rows of at most `most` tokens that are not tracked; then decode steps over
+ * these rows' tokens. */
 static int append_as_decodes(const struct hb_case_step *s, int32_t most, struct hb_case *out) {
     struct hb_case_step rest = *s;
     struct hb_case_step decode = *s;
@@ -203,8 +205,8 @@ static int other_mode(const struct hb_case *c, struct hb_case *out, struct hb_tw
 
 /* --- lengths that say nothing ----------------------------------------------------------------- */
 
-/* The Mamba2 layers of the case alone: attention layers read as many entries as the lengths say. Values go by layer and
- * position, so the other layers need not be there. */
+/* The Mamba2 layers of the case alone: attention layers read as many entries as the lengths say.
+ * Values go by layer and position, so the other layers need not be there. */
 static int without_attention(const struct hb_case *c, struct hb_case *out) {
     const int32_t all = (1 << c->config.n_layers) - 1;
     if ((c->config.attn_mask & all) == all) {
@@ -264,7 +266,7 @@ static int other_chunk(const struct hb_case *c, struct hb_case *out, struct hb_t
     return any && hb_relation_is_plain(c) && !hb_relation_has_restart(c);
 }
 
-/* Activations of the later part of one stream come from another seed; ctx: the twist, whose case the key is of. */
+/* The later part of a stream gets the activations of another one. ctx: the twist. */
 static void changed_from(void *ctx, const struct hb_case *c, const struct hb_value_key *key,
                          int32_t n, float *out) {
     const struct hb_twist *twist = ctx;
@@ -306,18 +308,18 @@ static int change_later(const struct hb_case *c, struct hb_case *out, struct hb_
 static const struct hb_transform transforms[] = {
     {15, .apply = other_slots},
     {16, .apply = other_requests, .flags = HB_REL_MOVES_KV},
-    {24, HB_EXACT_BATCH, HB_EXACT_BATCH, .apply = permute_extend, .flags = HB_REL_MOVES_KV},
-    {25, HB_EXACT_BATCH, HB_EXACT_BATCH, .apply = split_rows, .flags = HB_REL_MOVES_KV},
-    {28, HB_BOUNDED, HB_BOUNDED, .apply = decode_as_extend,
+    {24, HB_BOTH(HB_EXACT_BATCH), .apply = permute_extend, .flags = HB_REL_MOVES_KV},
+    {25, HB_BOTH(HB_EXACT_BATCH), .apply = split_rows, .flags = HB_REL_MOVES_KV},
+    {28, HB_BOTH(HB_BOUNDED), .apply = decode_as_extend,
      .flags = HB_REL_MOVES_KV | HB_REL_ONE_FORMULA | HB_REL_NO_RING},
-    {29, HB_BOUNDED, HB_BOUNDED, .apply = extend_as_decodes,
+    {29, HB_BOTH(HB_BOUNDED), .apply = extend_as_decodes,
      .flags = HB_REL_MOVES_KV | HB_REL_ONE_FORMULA | HB_REL_NO_RING},
     {31, .apply = other_prefix, .flags = HB_REL_MAMBA_ONLY},
     {32, .apply = other_mode},
     {33, .apply = other_seq_lens, .flags = HB_REL_MAMBA_ONLY | HB_REL_NO_RING},
-    {34, HB_EXACT_SCAN, HB_EXACT_SCAN, .apply = other_chunk,
+    {34, HB_BOTH(HB_EXACT_SCAN), .apply = other_chunk,
      .flags = HB_REL_SKIP_TRACKED | HB_REL_NO_RING},
-    {36, HB_EXACT_SCAN, HB_EXACT_SCAN, HB_EXACT_ROWS, .apply = change_later},
+    {36, HB_BOTH(HB_EXACT_SCAN), .unchanged = HB_EXACT_ROWS, .apply = change_later},
 };
 
 const struct hb_transforms hb_transforms_batch = HB_TRANSFORMS(transforms);

@@ -47,6 +47,7 @@ struct hb_transforms {
     const struct hb_transform *list;
     int32_t n;
 };
+#define HB_BOTH(exactness) .outputs = (exactness), .state = (exactness)
 #define HB_TRANSFORMS(array) {array, (int32_t)(sizeof(array) / sizeof *(array))}
 extern const struct hb_transforms hb_transforms_base, hb_transforms_spec, hb_transforms_graph,
     hb_transforms_batch, hb_transforms_track;
@@ -72,7 +73,7 @@ int hb_relation_is_forward(const struct hb_case_step *s);
 /* A forward of mode EXTEND, MIXED, SPLIT_PREFILL or DLLM_EXTEND. */
 int hb_relation_is_extend(const struct hb_case_step *s);
 int hb_relation_has_track(const struct hb_case_step *s);
-/* 1 if a request starts from a track slot. */
+/* 1 if a request starts from a track slot, or from what the prefix cache has. */
 int hb_relation_has_restart(const struct hb_case *c);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Transformations of the relations of tracking that need another history (invariants.md 39, 41 to 43). */
+ * Transformations of the relations of tracking that need another history (invariants.md 39, 41 to
+ * 43). */
 #include "harness/relations_internal.h"
 
 static int32_t cache_chunk(const struct hb_case_config *g) {
@@ -49,7 +50,8 @@ static int32_t unused_request(const struct hb_case *c) {
     return -1;
 }
 
-/* 1 if a request can start again from a checkpoint of the end and be told by stream and position. */
+/* 1 if a request can start again from a checkpoint of the end and be told by stream and position.
+ * */
 static int may_restart(const struct hb_case *c) {
     for (int32_t i = 0; i < c->n_steps; i++) {
         const struct hb_case_step *s = &c->step[i];
@@ -86,8 +88,8 @@ static int restart(const struct hb_case *c, struct hb_case *out, struct hb_twist
         const int32_t to = k % n_takes;
         const int64_t n = base->slot[to].pos - base->slot[from].pos;
         if (base->slot[from].stream < 0 || base->slot[from].stream != base->slot[to].stream ||
-            !base->slot[from].is_track || base->slot[to].is_track || n < 1 || n > HB_CASE_MAX_TOKENS ||
-            is_freed(c, from) || is_freed(c, to)) {
+            !base->slot[from].is_track || base->slot[to].is_track || n < 1 ||
+            n > HB_CASE_MAX_TOKENS || is_freed(c, from) || is_freed(c, to)) {
             continue;
         }
         struct hb_case blank;
@@ -137,7 +139,8 @@ static void move_row(struct hb_case_step *s, int32_t from, int32_t to) {
     s->row[to] = row;
 }
 
-/* A tracked row becomes the first or the last one of its forward, or has a forward of its own before the others. */
+/* A tracked row becomes the first or the last one of its forward, or has a forward of its own
+ * before the others. */
 static int other_neighbours(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
     (void)twist;
     int any = 0;
@@ -202,7 +205,8 @@ static int other_pages(const struct hb_case *c, struct hb_case *out, struct hb_t
     for (int32_t same_grid = 0; same_grid < 2 && hb_relation_is_plain(c); same_grid++) {
         for (int32_t k = 0; k < N_PAGES; k++) {
             const int32_t page = pages[(c->config.relation_arg + k) % N_PAGES];
-            const int is_same = (page > 1 ? page : 1) == cache_chunk(&c->config) / c->config.chunk_size;
+            const int is_same =
+                (page > 1 ? page : 1) == cache_chunk(&c->config) / c->config.chunk_size;
             if (page != c->config.page_chunks && is_same == same_grid && page_grid(c, out, page)) {
                 return 1;
             }
@@ -222,9 +226,11 @@ static int by_layer(const struct hb_case *c, struct hb_case *out, struct hb_twis
 }
 
 static const struct hb_transform transforms[] = {
-    {39, HB_BOUNDED, HB_BOUNDED, .apply = restart, .flags = HB_REL_MOVES_KV | HB_REL_SUBSET | HB_REL_ONE_FORMULA},
-    {41, HB_EXACT_BATCH, HB_EXACT_BATCH, .apply = other_neighbours, .flags = HB_REL_MOVES_KV | HB_REL_TRACKED_ONLY},
-    {42, HB_EXACT_SCAN, HB_EXACT_SCAN, .apply = other_pages},
+    {39, HB_BOTH(HB_BOUNDED), .apply = restart,
+     .flags = HB_REL_MOVES_KV | HB_REL_SUBSET | HB_REL_ONE_FORMULA},
+    {41, HB_BOTH(HB_EXACT_BATCH), .apply = other_neighbours,
+     .flags = HB_REL_MOVES_KV | HB_REL_TRACKED_ONLY},
+    {42, HB_BOTH(HB_EXACT_SCAN), .apply = other_pages},
     {43, .apply = by_layer},
 };
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * How the second run of a relation differs beyond its case: other slots, and lengths that say something else than the truth. */
+ * How the second run of a relation differs beyond its case: other slots, and lengths that say
+ * something else than the truth. */
 #include "harness/run_forward.h"
 
-/* Invariant 15: takes n slots and gives them back, the last one first, so that every later take gives another slot. */
+/* Invariant 15: takes n slots and gives them back, the last one first, so that every later take
+ * gives another slot. */
 void hb_run_rotate_slots(struct hb_run *r) {
     enum { MOST = 64 };
     struct hb_error got = {.struct_size = sizeof got};

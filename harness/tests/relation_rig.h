@@ -124,7 +124,8 @@ static inline void is_silent_in(const struct control *controls, int n_controls, 
     }
 }
 
-/* Generated cases that ask for the relation: none breaks it on the right backend, and it says something about at least 3 %. */
+/* Generated cases that ask for the relation: none breaks it on the right backend, and it says
+ * something about at least 3 %. */
 static inline void generated_are_silent(int32_t number) {
     enum { N = 200, LEAST = 6 };
     struct hb_gen_options o;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The relations of labels and batch composition, as in test_relations.c: each fires on a backend that breaks it and is silent
- * on the right one; and generated cases give each of them something to say. */
+ * The relations of labels and batch composition, as in test_relations.c: each fires on a backend
+ * that breaks it and is silent on the right one; and generated cases give each of them something to
+ * say. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,7 +103,8 @@ static int says_something(struct hb_case *c, int32_t relation) {
     return stats.second_runs > 0;
 }
 
-/* The limits of the time step make a prefill and a decode two formulas when they hold on one path only. */
+/* The limits of the time step make a prefill and a decode two formulas when they hold on one path
+ * only. */
 static void paths_are_not_compared_where_their_formulas_differ(void **state) {
     (void)state;
     static const int32_t numbers[] = {28, 29};
