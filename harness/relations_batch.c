@@ -314,7 +314,7 @@ static const struct hb_transform transforms[] = {
      .flags = HB_REL_MOVES_KV | HB_REL_ONE_FORMULA | HB_REL_NO_RING},
     {29, HB_BOTH(HB_BOUNDED), .apply = extend_as_decodes,
      .flags = HB_REL_MOVES_KV | HB_REL_ONE_FORMULA | HB_REL_NO_RING},
-    {31, .apply = other_prefix, .flags = HB_REL_MAMBA_ONLY},
+    {31, .apply = other_prefix, .flags = HB_REL_MAMBA_ONLY | HB_REL_NO_RING},
     {32, .apply = other_mode},
     {33, .apply = other_seq_lens, .flags = HB_REL_MAMBA_ONLY | HB_REL_NO_RING},
     {34, HB_BOTH(HB_EXACT_SCAN), .apply = other_chunk,
