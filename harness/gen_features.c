@@ -31,6 +31,9 @@ static const struct {
     uint64_t needs;
 } relations[] = {
     {6, 0, 0},
+    {8, 0, 0},
+    {10, 0, 0},
+    {11, 0, 0},
     {12, 0, 0},
     {14, 0, 0},
     {15, 0, 0},
@@ -42,6 +45,7 @@ static const struct {
     {24, 0, HB_NEED_EXTEND | HB_NEED_TWO_ROWS},
     {25, 0, HB_NEED_EXTEND | HB_NEED_TWO_ROWS},
     {26, 0, HB_NEED_EXTEND},
+    {27, 0, HB_NEED_EXTEND},
     {28, 0, HB_NEED_DECODE | HB_NEED_NO_TRACK},
     {29, 0, HB_NEED_EXTEND | HB_NEED_NO_TRACK},
     {30, 0, HB_NEED_M2},
@@ -51,7 +55,6 @@ static const struct {
     {34, 0, HB_NEED_EXTEND},
     {36, 0, 0},
     {37, 0, HB_NEED_TRACK},
-    {38, 0, HB_NEED_TRACK},
     {39, 0, HB_NEED_TRACK | HB_NEED_EXTEND},
     {40, 0, HB_NEED_TRACK},
     {41, 0, HB_NEED_TRACK | HB_NEED_EXTEND | HB_NEED_TWO_ROWS},
@@ -68,7 +71,6 @@ static const struct {
     {58, 1, 0},
     {59, 1, 0},
     {60, 0, HB_NEED_RING | HB_NEED_DECODE},
-    {61, 0, HB_NEED_RING | HB_NEED_DECODE | HB_NEED_TRACK},
     {62, 0, HB_NEED_MAMBA},
     {63, 0, HB_NEED_MAMBA},
     {64, 0, HB_NEED_MAMBA},
