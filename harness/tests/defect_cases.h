@@ -95,9 +95,9 @@ static inline void large_pages_tracked(struct hb_case *c) {
     hand_row(s, 1, 3);
 }
 
-/* The first shape in which two siblings follow node 1 beneath the root, and a later node hangs on the last of them. */
+/* The first shape in which two siblings follow node 1 beneath the root. */
 static inline void three_siblings(struct hb_case *c) {
-    int32_t parent[HB_MAX_DRAFT] = {0};
+    int32_t parent[HB_MAX_DRAFT] = {0, 1}; /* none yet */
     hand_take(c, 2, 3);
     struct hb_case_step *s = verify(c, HB_TREE_RANDOM, 5, 5);
     while (s->tree < HB_TREE_MAX && !(parent[1] == 0 && parent[2] == 0 && parent[3] == 0)) {
