@@ -80,19 +80,22 @@ int32_t hb_run_break_value(const struct hb_run *r, int32_t field, int32_t row, i
     for (int32_t i = 0; i < r->c->n_breaks; i++) {
         const struct hb_case_break *brk = &r->c->brk[i];
         if (brk->step == r->step && brk->field == field && (row < 0 || (brk->row & 1) == row)) {
-            value = brk->operation == HB_BREAK_ADD ? (int64_t)((uint64_t)value + (uint64_t)brk->value)
-                                                   : brk->value;
+            value = brk->operation == HB_BREAK_ADD
+                        ? (int64_t)((uint64_t)value + (uint64_t)brk->value)
+                        : brk->value;
         }
     }
     return (int32_t)(uint32_t)(uint64_t)value;
 }
 
-/* --- bytes of slots ----------------------------------------------------------------------------------------------- */
+/* --- bytes of slots
+ * -----------------------------------------------------------------------------------------------
+ */
 
 enum slot_change { SLOT_ZERO, SLOT_COPY, SLOT_MOVE };
 
-/* Which regions have one entry per slot, and what becomes of an entry: it is zeroed, made equal to that of another slot, or
- * may hold anything (records beyond a cursor of 0 say nothing). */
+/* Which regions have one entry per slot, and what becomes of an entry: it is zeroed, made equal to
+ * that of another slot, or may hold anything (records beyond a cursor of 0 say nothing). */
 enum entry_rule { ENTRY_ZERO, ENTRY_SOURCE, ENTRY_ANY };
 static const struct {
     const char *name;
@@ -144,7 +147,9 @@ static int read_after(struct hb_run *r) {
     return 0;
 }
 
-/* --- operations --------------------------------------------------------------------------------------------------- */
+/* --- operations
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 int hb_run_take_slots(struct hb_run *r, int32_t n, int32_t kind, int32_t *ids) {
     enum { MAX_TAKE = 64 };
@@ -200,6 +205,8 @@ void hb_run_copy_slot(struct hb_run *r, int32_t src, int32_t dst, const char *pl
         r->no_memory |= r->content[from].known
                             ? hb_content_copy(r, content, &r->content[from], INT64_MAX) != 0
                             : hb_content_zero(r, content, content->stream) != 0;
+        content->is_spoiled =
+            r->content[from].is_spoiled; /* of a checkpoint never completed, too */
     }
     compare_after(r, ok, "slot.copy", place);
 }
@@ -266,7 +273,9 @@ void hb_run_move(struct hb_run *r, const struct hb_case_step *step) {
     compare_after(r, ok, "slot.move", "move");
 }
 
-/* --- prefix cache ------------------------------------------------------------------------------------------------- */
+/* --- prefix cache
+ * -------------------------------------------------------------------------------------------------
+ */
 
 int32_t hb_run_ping_pong(struct hb_run *r, int32_t request) {
     struct hb_ping_pong_table *p = &r->ping_pong[request];
