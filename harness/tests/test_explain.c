@@ -43,7 +43,7 @@ static cJSON *predict(const struct hb_case *c) {
     return root;
 }
 
-static void every_begin_and_every_refusal_of_a_broken_case_is_listed(void **state) {
+static void every_forward_and_every_refusal_of_a_broken_case_is_listed(void **state) {
     (void)state;
     static const struct {
         int step, row;
@@ -116,7 +116,9 @@ struct expected {
 static void same_prediction(void *ctx, int32_t step, const char *call,
                             const struct hb_error *want) {
     struct expected *e = ctx;
-    if (want->status == HB_OK && strcmp(call, "begin") != 0) {
+    const int is_told = strcmp(call, "begin") == 0 || strcmp(call, "graph_init") == 0 ||
+                        strcmp(call, "capture") == 0 || strcmp(call, "replay") == 0;
+    if (want->status == HB_OK && !is_told) {
         return;
     }
     assert_non_null(e->next);
@@ -306,7 +308,7 @@ static void graph_calls_are_listed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_begin_and_every_refusal_of_a_broken_case_is_listed),
+        cmocka_unit_test(every_forward_and_every_refusal_of_a_broken_case_is_listed),
         cmocka_unit_test(a_refused_configuration_is_the_only_entry),
         cmocka_unit_test(a_run_on_the_emulator_is_judged_by_the_same_predictions),
         cmocka_unit_test(a_prediction_inside_a_case_is_ignored_when_read),
