@@ -139,6 +139,8 @@ int32_t hb_gen_pick_prefix(struct hb_gen_state *g);
 void hb_gen_add_takes(struct hb_gen_state *g, int32_t n_requests, int32_t n_tracks);
 /* Between two forwards: free and reuse, copy, move, publish, restart. */
 void hb_gen_add_slot_ops(struct hb_gen_state *g);
+/* Now and then take t moves to another slot, where ids are virtual. */
+void hb_gen_add_move(struct hb_gen_state *g, int32_t t);
 
 /* gen_graph.c */
 /* graph_init and the first captures. */

@@ -188,13 +188,16 @@ static void add_reuse(struct hb_gen_state *g) {
     (void)hb_gen_add_take(g, live[0], 0, hb_gen_pick_prefix(g), -1);
 }
 
-static void add_move(struct hb_gen_state *g) {
-    const int32_t t = hb_rng_below(&g->rng, g->h.n_takes);
+void hb_gen_add_move(struct hb_gen_state *g, int32_t t) {
     const int is_enough = g->c->config.spare_slots > 0; /* the model's pool is larger than the case's */
     if (g->c->config.virtual_ids > 0 && is_enough && !g->h.take[t].is_free && has_room(g, 2) &&
         hb_rng_one_in(&g->rng, 2)) {
         (void)add_slot_op(g, HB_STEP_MOVE, t, -1);
     }
+}
+
+static void add_move(struct hb_gen_state *g) {
+    hb_gen_add_move(g, hb_rng_below(&g->rng, g->h.n_takes));
 }
 
 void hb_gen_add_slot_ops(struct hb_gen_state *g) {

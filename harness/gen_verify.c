@@ -198,6 +198,9 @@ void hb_gen_add_commits(struct hb_gen_state *g) {
     if (hb_rng_one_in(&g->rng, 8)) {
         (void)add_empty_commit(g);
     }
+    if (g->h.drafted.n_rows > 0) { /* a commit finds the rows where they are then */
+        hb_gen_add_move(g, g->h.drafted.take[hb_rng_below(&g->rng, g->h.drafted.n_rows)]);
+    }
     if (add_commit(g) && hb_rng_one_in(&g->rng, 6)) {
         add_commit_again(g);
     }
