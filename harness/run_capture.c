@@ -88,7 +88,8 @@ void hb_run_capture_slots(struct hb_run *r) {
         r->capture->slot[k].pos = content->pos;
         r->capture->slot[k].branch = content->branch;
         r->capture->slot[k].cursor = r->slots.write_pos[slot];
-        /* records that are not folded: temporal is an earlier state, of which the content says nothing */
+        /* records that are not folded: temporal is an earlier state, of which the content says
+         * nothing */
         const int is_pending = r->slots.write_pos[slot] > 0;
         r->capture->slot[k].is_track = r->name_is_track[k];
         for (int32_t l = 0; l < r->config.n_layers; l++) {

@@ -140,7 +140,8 @@ static uint64_t checksum(const struct hb_commit *c) {
     return sum;
 }
 
-/* Destinations of tracked rows with ping-pong: row i of the commit is about the request of the verify's row i. */
+/* Destinations of tracked rows with ping-pong: row i of the commit is about the request of the
+ * verify's row i. */
 static void list_targets(struct hb_run *r, const struct hb_case_step *step, int32_t *row_dst) {
     for (int32_t i = 0; i < step->n_rows; i++) {
         row_dst[i] = 0;

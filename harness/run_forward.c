@@ -130,12 +130,12 @@ int32_t hb_run_begin(struct hb_run *r, int32_t call, struct hb_owned_batch *owne
         const int32_t mode = batch->forward_mode;
         const int32_t is_replay = call == HB_CALL_REPLAY;
         r->verified.phase.has_verify = 0;
-        r->phase = (struct hb_forward_phase){
-            .has_metadata = mode != HB_MODE_DRAFT_EXTEND_V2,
-            .mode = mode,
-            .n_tokens = batch->n_tokens,
-            .is_replay = is_replay,
-            .has_ring = !is_replay && mode == HB_MODE_DECODE && r->config.ring_length > 0};
+        r->phase = (struct hb_forward_phase){.has_metadata = mode != HB_MODE_DRAFT_EXTEND_V2,
+                                             .mode = mode,
+                                             .n_tokens = batch->n_tokens,
+                                             .is_replay = is_replay,
+                                             .has_ring = !is_replay && mode == HB_MODE_DECODE &&
+                                                         r->config.ring_length > 0};
     }
     return ok;
 }
@@ -266,7 +266,8 @@ static void check_after(struct hb_run *r, struct hb_forward *f) {
     }
 }
 
-/* Some of a ring decode's layers ran, and it cannot be finished: nobody else's bytes may have changed. */
+/* Some of a ring decode's layers ran, and it cannot be finished: nobody else's bytes may have
+ * changed. */
 static void refused_finish(struct hb_run *r, struct hb_forward *f) {
     if (hb_run_done(r) || hb_run_read_regions(r)) {
         return;
@@ -339,7 +340,8 @@ static void try_forward(struct hb_run *r, struct hb_forward *f) {
         }
         return;
     }
-    if (f->step->optional & 16) { /* invariant 6: a second begin of the same batch changes nothing */
+    if (f->step->optional &
+        16) { /* invariant 6: a second begin of the same batch changes nothing */
         (void)hb_run_begin(r, call, &f->batch, batch, f->place);
         if (hb_run_done(r)) {
             return;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Steps of graphs: graph_init, capture; and what a replay has beyond an eager forward (graph.md; invariants 45 to 49). Rows,
- * outputs and states of a replay are judged by the same rooms as those of any forward. */
+ * Steps of graphs: graph_init, capture; and what a replay has beyond an eager forward (graph.md;
+ * invariants 45 to 49). Rows, outputs and states of a replay are judged by the same rooms as those
+ * of any forward. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,9 +80,10 @@ void hb_run_graph_init(struct hb_run *r, const struct hb_case_step *step) {
     }
 }
 
-/* --- capture ------------------------------------------------------------------------------------------------------ */
+/* --- capture ----------------------------------------------------------------------------------- */
 
-/* The set of a batch size, empty. A capture that was not finished has left its buffers: it is no graph. */
+/* The set of a batch size, empty. A capture that was not finished has left its buffers: it is no
+ * graph. */
 static struct hb_graph_set *empty_set(struct hb_run *r, int32_t bs) {
     struct hb_graph_set **set = &r->graph_set[bs];
     if (*set) {
@@ -93,12 +95,13 @@ static struct hb_graph_set *empty_set(struct hb_run *r, int32_t bs) {
     return *set;
 }
 
-/* Entries that dummy rows may leave behind: the reserved slot, and the first rows of the intermediate caches. */
+/* Entries that dummy rows may leave behind: the reserved slot, and the first rows of the
+ * intermediate caches. */
 static void allow_dummy_rows(struct hb_run *r, int32_t bs) {
     static const struct {
         const char *name;
         int32_t by_row;
-    } parts[] = {{"conv", 0},   {"temporal", 0}, {"ring_x", 0}, {"ring_b", 0},
+    } parts[] = {{"conv", 0},   {"temporal", 0},          {"ring_x", 0},          {"ring_b", 0},
                  {"ring_g", 0}, {"intermediate_conv", 1}, {"intermediate_ssm", 1}};
     for (int32_t i = 0; i < r->n_regions; i++) {
         for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
@@ -181,7 +184,7 @@ void hb_run_graph_capture(struct hb_run *r, const struct hb_case_step *step) {
     hb_batch_destroy(&f->batch);
 }
 
-/* --- replay ------------------------------------------------------------------------------------------------------- */
+/* --- replay ------------------------------------------------------------------------------------ */
 
 void hb_run_graph_refreshed(struct hb_run *r, struct hb_forward *f) {
     f->set = r->graph_set[f->batch.b.batch_size];

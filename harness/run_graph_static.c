@@ -1,17 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the static buffers of the graphs hold (backend/README.md "Graphs", graph.md sections 2 and 4): set of batch size bs is
- * row bs-1 of each region; the track buffers are shared. */
+ * What the static buffers of the graphs hold (backend/README.md "Graphs", graph.md sections 2 and
+ * 4): set of batch size bs is row bs-1 of each region; the track buffers are shared. */
 #include <string.h>
 
 #include "harness/run_forward.h"
 #include "harness/tree.h"
 
 enum static_kind {
-    STATE_INDICES, QUERY_START_LOC, TRACK_INDICES, TRACK_MASK, NEXT_TOKEN, NEXT_SIBLING, PARENTS, WRITE_POS, FORCE_FLUSH,
+    STATE_INDICES,
+    QUERY_START_LOC,
+    TRACK_INDICES,
+    TRACK_MASK,
+    NEXT_TOKEN,
+    NEXT_SIBLING,
+    PARENTS,
+    WRITE_POS,
+    FORCE_FLUSH,
     N_STATICS
 };
 
-/* Entries of one set: rows + more, times nodes (graph_draft) where by_node; shared: one set for all batch sizes. */
+/* Entries of one set: rows + more, times nodes (graph_draft) where by_node; shared: one set for all
+ * batch sizes. */
 static const struct {
     const char *name;
     int32_t initial, more, by_node, is_shared;
@@ -36,10 +45,12 @@ static int32_t kind_of(const struct hb_region *region) {
 }
 
 /* First entry of the set of bs, and the entries of row `row` on from there. */
-static int64_t entry_at(const struct hb_run *r, int32_t kind, int32_t bs, int32_t row, int32_t node) {
+static int64_t entry_at(const struct hb_run *r, int32_t kind, int32_t bs, int32_t row,
+                        int32_t node) {
     const int64_t rows = r->config.graph_rows;
     const int64_t nodes = statics[kind].by_node ? r->config.graph_draft : 1;
-    const int64_t set = statics[kind].is_shared ? 0 : (int64_t)(bs - 1) * (rows + statics[kind].more);
+    const int64_t set =
+        statics[kind].is_shared ? 0 : (int64_t)(bs - 1) * (rows + statics[kind].more);
     return (set + row) * nodes + node;
 }
 
@@ -88,7 +99,8 @@ static void each_part(struct hb_run *r, int32_t bs,
             }
             continue;
         }
-        const int32_t rows = statics[kind].is_shared ? bs : r->config.graph_rows + statics[kind].more;
+        const int32_t rows =
+            statics[kind].is_shared ? bs : r->config.graph_rows + statics[kind].more;
         const uint64_t at = (uint64_t)entry_at(r, kind, bs, 0, 0) * sizeof(int32_t);
         const uint64_t end = (uint64_t)entry_at(r, kind, bs, rows, 0) * sizeof(int32_t);
         if (end <= r->region[i].bytes) {
@@ -120,10 +132,10 @@ void hb_run_poison_static(struct hb_run *r, int32_t bs) {
     }
 }
 
-/* --- refresh ------------------------------------------------------------------------------------------------------ */
+/* --- refresh ----------------------------------------------------------------------------------- */
 
-static void want_rows(struct hb_run *r, const struct hb_forward *f, const int32_t *region, int32_t bs,
-                      int32_t nodes) {
+static void want_rows(struct hb_run *r, const struct hb_forward *f, const int32_t *region,
+                      int32_t bs, int32_t nodes) {
     for (int32_t i = 0; i < bs; i++) {
         put(r, region[STATE_INDICES], entry_at(r, STATE_INDICES, bs, i, 0),
             i < f->n_live ? f->live[i].slot : -1);
@@ -134,8 +146,10 @@ static void want_rows(struct hb_run *r, const struct hb_forward *f, const int32_
     }
 }
 
-/* Destinations of all bs rows, tracked or not. Where ids are slots, whether a free one is a slot or none is left open. */
-static void want_track(struct hb_run *r, const struct hb_forward *f, const int32_t *region, int32_t bs) {
+/* Destinations of all bs rows, tracked or not. Where ids are slots, whether a free one is a slot or
+ * none is left open. */
+static void want_track(struct hb_run *r, const struct hb_forward *f, const int32_t *region,
+                       int32_t bs) {
     const struct hb_batch *b = &f->batch.b;
     for (int32_t i = 0; i < bs; i++) {
         const int64_t entry = entry_at(r, TRACK_INDICES, bs, i, 0);
@@ -153,8 +167,8 @@ static void want_track(struct hb_run *r, const struct hb_forward *f, const int32
     }
 }
 
-static void want_links(struct hb_run *r, const struct hb_forward *f, const int32_t *region, int32_t bs,
-                       int32_t nodes) {
+static void want_links(struct hb_run *r, const struct hb_forward *f, const int32_t *region,
+                       int32_t bs, int32_t nodes) {
     const struct hb_batch *b = &f->batch.b;
     int32_t parents[HB_MAX_DRAFT];
     for (int32_t i = 0; i < bs; i++) {
@@ -175,14 +189,16 @@ static void want_links(struct hb_run *r, const struct hb_forward *f, const int32
 }
 
 /* Forced: by the mask, or by the mirror of the lengths; a ring that is full folds by itself. */
-static void want_cursors(struct hb_run *r, const struct hb_forward *f, const int32_t *region, int32_t bs) {
+static void want_cursors(struct hb_run *r, const struct hb_forward *f, const int32_t *region,
+                         int32_t bs) {
     const struct hb_batch *b = &f->batch.b;
     const int32_t interval =
         r->config.track_interval > 0 ? r->config.track_interval : r->config.chunk_size;
     for (int32_t i = 0; i < bs; i++) {
         const struct hb_live_row *row = i < f->n_live ? &f->live[i] : NULL;
-        const int is_forced = row && (row->dst_id > 0 || (b->seq_lens_cpu.data &&
-                                                          b->seq_lens_cpu.data[i] % interval == 0));
+        const int is_forced =
+            row &&
+            (row->dst_id > 0 || (b->seq_lens_cpu.data && b->seq_lens_cpu.data[i] % interval == 0));
         put(r, region[WRITE_POS], entry_at(r, WRITE_POS, bs, i, 0), row ? row->w : 0);
         put(r, region[FORCE_FLUSH], entry_at(r, FORCE_FLUSH, bs, i, 0), is_forced);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inside of the executor: what the harness knows while a case runs. Files: run.c (life of a run), run_slots.c and run_take.c
- * (slot steps), run_tables.c (tables), run_graph.c (captures), ping_pong.c and prefix_cache.c (the scheduler's side of tracking),
- * run_forward.h and its rooms (forwards, entries, commits), run_compare.c (comparisons), run_stats.c (statistics),
- * relations.c (transformed second runs). */
+ * Inside of the executor: what the harness knows while a case runs. Files: run.c (life of a run), run_regions.c and
+ * run_tables.c (regions, and the tables among them), run_slots.c and run_take.c (slot steps), run_graph.c (captures),
+ * ping_pong.c and prefix_cache.c (the scheduler's side of tracking), run_forward.h and its rooms (forwards, entries, commits),
+ * run_compare.c (comparisons), run_stats.c (statistics), run_twist.c and relations.c (transformed second runs). */
 #ifndef HB_HARNESS_RUN_INTERNAL_H
 #define HB_HARNESS_RUN_INTERNAL_H
 
@@ -190,6 +190,10 @@ int32_t hb_run_slot(const struct hb_run *r, int32_t id);
 int32_t hb_run_break_value(const struct hb_run *r, int32_t field, int32_t row, int64_t value);
 /* Destination of a tracked row of the request with ping-pong, id or 0; takes the slots that are still missing. */
 int32_t hb_run_ping_pong(struct hb_run *r, int32_t request);
+
+/* run_regions.c: each returns 0, or -1 with a verdict or no_memory. */
+int hb_run_open_regions(struct hb_run *r);
+int hb_run_fill_pool(struct hb_run *r);
 
 /* run_tables.c */
 /* want := what the model says of mapping table, kinds, ids and cursors. */

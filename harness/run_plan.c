@@ -16,8 +16,8 @@ int32_t hb_run_tracks(const struct hb_run *r, int32_t tracks[HB_MAX_NAMES]) {
     return n;
 }
 
-/* The slot of the request's state. An id that is free has none: then where the state was, if it is still known there, so
- * that nothing else is wrong with the row. */
+/* The slot of the request's state. An id that is free has none: then where the state was, if it is
+ * still known there, so that nothing else is wrong with the row. */
 static int32_t state_of(struct hb_run *r, int32_t request, int32_t id) {
     const int32_t slot = hb_run_slot(r, id);
     if (slot > 0) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Decode with the replay ring (speculative.md section 7): which tokens fold, what each appends, and where the cursors go. */
+ * Decode with the replay ring (speculative.md section 7): which tokens fold, what each appends, and
+ * where the cursors go. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,8 @@ struct part {
 
 static int32_t list_parts(const struct hb_config *config, struct part part[N_PARTS]) {
     part[PART_X] = (struct part){config->n_heads, config->head_dim, 0};
-    part[PART_B] = (struct part){config->n_groups, config->state_size,
-                                 config->n_heads * config->head_dim};
+    part[PART_B] =
+        (struct part){config->n_groups, config->state_size, config->n_heads * config->head_dim};
     part[PART_G] = (struct part){config->n_heads, 1, 0};
     part[PART_G].first = part[PART_B].first + part[PART_B].lines * part[PART_B].length;
     return part[PART_G].first + part[PART_G].lines;
@@ -56,10 +57,11 @@ int hb_run_ring_token(struct hb_run *r, struct hb_forward *f, int32_t live, int3
                                         .b_bound = record + n + part[PART_B].first,
                                         .g = record + part[PART_G].first,
                                         .g_bound = record + n + part[PART_G].first};
-    if (hb_ref_mamba2_ring(&r->config, &r->params[layer], hb_run_profile(r, row), row->w, row->folds,
-                           lb->host[0] + token * lb->width[0], lb->host[1] + token * lb->width[1],
-                           lb->host[2] + token * lb->width[2], state, out, out + lb->width[3],
-                           out + 2 * (int64_t)lb->width[3], &parts)) {
+    if (hb_ref_mamba2_ring(&r->config, &r->params[layer], hb_run_profile(r, row), row->w,
+                           row->folds, lb->host[0] + token * lb->width[0],
+                           lb->host[1] + token * lb->width[1], lb->host[2] + token * lb->width[2],
+                           state, out, out + lb->width[3], out + 2 * (int64_t)lb->width[3],
+                           &parts)) {
         r->no_memory = 1;
         return -1;
     }
@@ -74,7 +76,8 @@ static struct hb_entry line_entry(const struct hb_run *r, int32_t region, const 
     return (struct hb_entry){region, (size_t)first * bytes, bytes};
 }
 
-/* Elements of one line against values and bounds (null: nothing is claimed); then its bytes are accepted. */
+/* Elements of one line against values and bounds (null: nothing is claimed); then its bytes are
+ * accepted. */
 static void check_line(struct hb_run *r, const struct hb_forward *f, const struct hb_live_row *row,
                        int32_t layer, const struct hb_entry *e, const double *want,
                        const double *bound) {
@@ -91,14 +94,16 @@ static void check_line(struct hb_run *r, const struct hb_forward *f, const struc
                                        .got = (double)got,
                                        .want = want[i],
                                        .bound = bound[i]};
-            hb_run_report(r, f, row, &w, r->region[e->region].name, HB_VERDICT_STATE, "ring.record");
+            hb_run_report(r, f, row, &w, r->region[e->region].name, HB_VERDICT_STATE,
+                          "ring.record");
             return;
         }
     }
     hb_run_allow(r, e->region, e->at, e->bytes);
 }
 
-void hb_run_check_records(struct hb_run *r, const struct hb_forward *f, int32_t live, int32_t layer) {
+void hb_run_check_records(struct hb_run *r, const struct hb_forward *f, int32_t live,
+                          int32_t layer) {
     const struct hb_live_row *row = &f->live[live];
     struct part part[N_PARTS];
     const int32_t n = list_parts(&r->config, part);

@@ -88,9 +88,7 @@ int32_t hb_run_break_value(const struct hb_run *r, int32_t field, int32_t row, i
     return (int32_t)(uint32_t)(uint64_t)value;
 }
 
-/* --- bytes of slots
- * -----------------------------------------------------------------------------------------------
- */
+/* --- bytes of slots ---------------------------------------------------------------------------- */
 
 enum slot_change { SLOT_ZERO, SLOT_COPY, SLOT_MOVE };
 
@@ -147,9 +145,7 @@ static int read_after(struct hb_run *r) {
     return 0;
 }
 
-/* --- operations
- * ---------------------------------------------------------------------------------------------------
- */
+/* --- operations -------------------------------------------------------------------------------- */
 
 int hb_run_take_slots(struct hb_run *r, int32_t n, int32_t kind, int32_t *ids) {
     enum { MAX_TAKE = 64 };
@@ -273,9 +269,7 @@ void hb_run_move(struct hb_run *r, const struct hb_case_step *step) {
     compare_after(r, ok, "slot.move", "move");
 }
 
-/* --- prefix cache
- * -------------------------------------------------------------------------------------------------
- */
+/* --- prefix cache ------------------------------------------------------------------------------ */
 
 int32_t hb_run_ping_pong(struct hb_run *r, int32_t request) {
     struct hb_ping_pong_table *p = &r->ping_pong[request];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * TAKE: a request starts from nothing, with tokens already, from a checkpoint, or from what the prefix cache knows. */
+ * TAKE: a request starts from nothing, with tokens already, from a checkpoint, or from what the
+ * prefix cache knows. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,8 @@ static void set_table(struct hb_run *r, int32_t req, int32_t slot) {
 }
 
 /* A request that already has `prefix` tokens: random state and KV entries, exactly known. */
-static int write_prefix(struct hb_run *r, struct hb_content *content, int32_t slot, int64_t prefix) {
+static int write_prefix(struct hb_run *r, struct hb_content *content, int32_t slot,
+                        int64_t prefix) {
     struct hb_error e = {.struct_size = sizeof e};
     content->pos = prefix;
     int32_t *loc = malloc((size_t)prefix * sizeof *loc);
@@ -96,9 +98,9 @@ static int32_t track_slot(const struct hb_run *r, int32_t index) {
     return n > 0 && index >= 0 ? seen[index % n] : 0;
 }
 
-/* Where the tokens of a fresh request come from. Restarts copy, never use the checkpoint itself (state-pool.md section 2).
- * A match has its first tokens in common with another request: whether a state of them is found or not, it is their stream
- * that it goes on with. */
+/* Where the tokens of a fresh request come from. Restarts copy, never use the checkpoint itself
+ * (state-pool.md section 2). A match has its first tokens in common with another request: whether a
+ * state of them is found or not, it is their stream that it goes on with. */
 static void give_tokens(struct hb_run *r, const struct hb_case_step *step, int32_t request,
                         int32_t id) {
     struct hb_content *content = &r->content[hb_run_slot(r, id)];
@@ -117,7 +119,8 @@ static void give_tokens(struct hb_run *r, const struct hb_case_step *step, int32
     r->request_stream[request] = content->stream;
 }
 
-/* Streams of live slots that no request owns: they may still be reached through the mapping table. */
+/* Streams of live slots that no request owns: they may still be reached through the mapping table.
+ */
 static int own_streams(struct hb_run *r, int32_t n, const int32_t *ids) {
     for (int32_t i = 0; i < n; i++) {
         const int32_t slot = hb_run_slot(r, ids[i]);

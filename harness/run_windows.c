@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Entries of the intermediate caches: states by row and node; windows by row and node, or as one strip per row in which the
- * window after node t is columns t..t+W-1 (state-pool.md section 4). */
+ * Entries of the intermediate caches: states by row and node; windows by row and node, or as one
+ * strip per row in which the window after node t is columns t..t+W-1 (state-pool.md section 4). */
 #include <string.h>
 
 #include "harness/run_forward.h"
@@ -17,12 +17,14 @@ struct hb_entry hb_run_node_entry(const struct hb_run *r, int32_t region, int32_
                              bytes};
 }
 
-/* Where channel c of the row's window after a node stands, and the bytes of its W columns: strips are [SR, dim, columns]. */
+/* Where channel c of the row's window after a node stands, and the bytes of its W columns: strips
+ * are [SR, dim, columns]. */
 static struct hb_entry strip_part(const struct hb_run *r, int32_t region, int32_t row, int32_t node,
                                   int32_t channel) {
     const struct hb_region *g = &r->region[region];
     const size_t element = (size_t)hb_dtype_bytes(g->dtype);
-    const size_t first = ((size_t)row * (size_t)g->shape[1] + (size_t)channel) * (size_t)g->shape[2];
+    const size_t first =
+        ((size_t)row * (size_t)g->shape[1] + (size_t)channel) * (size_t)g->shape[2];
     return (struct hb_entry){region, (first + (size_t)node) * element,
                              (size_t)(r->config.conv_width - 1) * element};
 }

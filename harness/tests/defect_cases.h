@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Cases by hand in which a planted defect of graphs, drafts, ids, tracking or the ring shows. Include after cmocka.h. */
+ * Cases by hand in which a planted defect of graphs, drafts, ids, tracking or the ring shows.
+ * Include after cmocka.h. */
 #ifndef HB_HARNESS_TESTS_DEFECT_CASES_H
 #define HB_HARNESS_TESTS_DEFECT_CASES_H
 

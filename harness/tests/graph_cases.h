@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Cases by hand of graphs, the replay ring, virtual ids and the prefix cache. Include after cmocka.h, run_cases.h and
- * spec_cases.h. */
+ * Cases by hand of graphs, the replay ring, virtual ids and the prefix cache. Include after
+ * cmocka.h, run_cases.h and spec_cases.h. */
 #ifndef HB_HARNESS_TESTS_GRAPH_CASES_H
 #define HB_HARNESS_TESTS_GRAPH_CASES_H
 
@@ -17,7 +17,8 @@ static inline void graph_init(struct hb_case *c, int32_t bs, int32_t nodes) {
     s->nodes = nodes;
 }
 
-static inline struct hb_case_step *capture(struct hb_case *c, int32_t mode, int32_t bs, int32_t nodes) {
+static inline struct hb_case_step *capture(struct hb_case *c, int32_t mode, int32_t bs,
+                                           int32_t nodes) {
     struct hb_case_step *s = hand_step(c, HB_STEP_CAPTURE);
     s->mode = mode;
     s->bs = bs;
@@ -47,7 +48,8 @@ static inline void decode_replayed(struct hb_case *c) {
     (void)replay_decode(c, 2, 2);
 }
 
-/* Large and small batches by turns on one graph, every way to say the padding, begin and layers between. */
+/* Large and small batches by turns on one graph, every way to say the padding, begin and layers
+ * between. */
 static inline void replays_by_turns(struct hb_case *c) {
     decode_graph(c);
     (void)capture(c, HB_MODE_DECODE, 2, 1);
@@ -57,7 +59,8 @@ static inline void replays_by_turns(struct hb_case *c) {
     decode(c);
     replay_decode(c, 0, 4)->optional = 8;
     replay_decode(c, 1, 1)->optional = 32;
-    replay_decode(c, 2, 2)->optional = 64; /* no mirror, no count: a padding row is taken for a live one, refused */
+    replay_decode(c, 2, 2)->optional =
+        64; /* no mirror, no count: a padding row is taken for a live one, refused */
 }
 
 static inline void replay_tracked(struct hb_case *c) {
@@ -138,7 +141,8 @@ static inline void ring(struct hb_case *c) {
     extend(c);
 }
 
-/* Request 0 of 10 tokens and request 1 of 24: the ring wraps; steps at multiples of 8 are forced. */
+/* Request 0 of 10 tokens and request 1 of 24: the ring wraps; steps at multiples of 8 are forced.
+ */
 static inline void ring_decodes(struct hb_case *c) {
     ring(c);
     for (int32_t i = 0; i < 6; i++) {
@@ -175,7 +179,8 @@ static inline void ring_refused(struct hb_case *c) {
     extend(c);
 }
 
-/* A decode without one of its layers cannot be finished. What its rows hold then is nobody's knowledge. */
+/* A decode without one of its layers cannot be finished. What its rows hold then is nobody's
+ * knowledge. */
 static inline void ring_unfinished(struct hb_case *c) {
     ring(c);
     decode(c);
@@ -264,7 +269,8 @@ static inline void cannot_move(struct hb_case *c) {
     decode(c);
 }
 
-/* A checkpoint is published and found; a shorter match and another stream find nothing; evicted, it is gone. */
+/* A checkpoint is published and found; a shorter match and another stream find nothing; evicted, it
+ * is gone. */
 static inline void published(struct hb_case *c) {
     tracked_late(c); /* request 1 after 5 + 16 tokens */
     (void)slot_step(c, HB_STEP_PUBLISH, 2);

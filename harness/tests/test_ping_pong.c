@@ -120,7 +120,8 @@ static void what_is_donated_is_replaced_by_a_blank_slot(void **state) {
     assert_int_equal(hb_ping_pong_target(&p), 8);
 }
 
-/* No slot was free for the place of the donated one: it is asked for again before the next boundary. */
+/* No slot was free for the place of the donated one: it is asked for again before the next
+ * boundary. */
 static void a_place_that_stays_empty_is_asked_for_again(void **state) {
     (void)state;
     struct hb_ping_pong_table p;

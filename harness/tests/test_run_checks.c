@@ -146,7 +146,7 @@ static const struct planted planted[] = {
     {HB_DEFECT_LATER_SIBLING, HB_OFF_NUMERIC | HB_OFF_STATE, three_siblings, "numeric.mamba2"},
     {HB_DEFECT_RING_NO_FORCE, HB_OFF_NUMERIC | HB_OFF_STATE, ring_tracked, "state.temporal"},
     {HB_DEFECT_DRAFTLESS, HB_OFF_STATE, no_drafts_after_drafts, "state.commit"},
-    {HB_DEFECT_MOVE_STALE, HB_OFF_STATE, moved_before_the_commit, "state.commit"},
+    {HB_DEFECT_MOVE_STALE, HB_OFF_NUMERIC | HB_OFF_STATE, moved_before_the_commit, "state.commit"},
 };
 /* clang-format on */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The executor on graphs, the replay ring, virtual ids, the prefix cache, ping-pong tables, strips and pads: right backends
- * pass, and each check fires on a fault of its own. */
+ * The executor on graphs, the replay ring, virtual ids, the prefix cache, ping-pong tables, strips
+ * and pads: right backends pass, and each check fires on a fault of its own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,15 +18,35 @@ struct right {
     const char *name;
     void (*build)(struct hb_case *c);
 };
-#define RIGHT(name) {#name, name}
-static const struct right right[] = {
-    RIGHT(decode_replayed), RIGHT(replays_by_turns), RIGHT(replay_tracked), RIGHT(idle_graph),
-    RIGHT(verify_graph), RIGHT(graphs_refused), RIGHT(layer_in_a_replay), RIGHT(part_of_the_layers),
-    RIGHT(ring_decodes), RIGHT(ring_tracked), RIGHT(ring_refused), RIGHT(ring_unfinished),
-    RIGHT(ring_replayed), RIGHT(ring_graph_without_a_layer), RIGHT(virtual_ids), RIGHT(moved_ring),
-    RIGHT(moved_before_the_commit), RIGHT(cannot_move), RIGHT(published), RIGHT(published_blank),
-    RIGHT(freed_twice), RIGHT(ping_pong_one), RIGHT(ping_pong_two), RIGHT(ping_pong_lazy),
-    RIGHT(ping_pong_commit), RIGHT(strip), RIGHT(padded_pool)};
+#define RIGHT(name)                                                                                \
+    { #name, name }
+static const struct right right[] = {RIGHT(decode_replayed),
+                                     RIGHT(replays_by_turns),
+                                     RIGHT(replay_tracked),
+                                     RIGHT(idle_graph),
+                                     RIGHT(verify_graph),
+                                     RIGHT(graphs_refused),
+                                     RIGHT(layer_in_a_replay),
+                                     RIGHT(part_of_the_layers),
+                                     RIGHT(ring_decodes),
+                                     RIGHT(ring_tracked),
+                                     RIGHT(ring_refused),
+                                     RIGHT(ring_unfinished),
+                                     RIGHT(ring_replayed),
+                                     RIGHT(ring_graph_without_a_layer),
+                                     RIGHT(virtual_ids),
+                                     RIGHT(moved_ring),
+                                     RIGHT(moved_before_the_commit),
+                                     RIGHT(cannot_move),
+                                     RIGHT(published),
+                                     RIGHT(published_blank),
+                                     RIGHT(freed_twice),
+                                     RIGHT(ping_pong_one),
+                                     RIGHT(ping_pong_two),
+                                     RIGHT(ping_pong_lazy),
+                                     RIGHT(ping_pong_commit),
+                                     RIGHT(strip),
+                                     RIGHT(padded_pool)};
 enum { N_RIGHT = sizeof right / sizeof *right };
 
 static void assert_right(const struct hb_adapter *backend, const char *who, const struct right *h,
@@ -83,10 +103,10 @@ static void assert_rules(void (*build)(struct hb_case *c), int32_t n, const int3
     }
     assert_int_equal(k.n, n);
 }
-#define ASSERT_RULES(build, ...) \
-    do { \
-        const int32_t rules[] = {__VA_ARGS__}; \
-        assert_rules(build, (int32_t)(sizeof rules / sizeof *rules), rules); \
+#define ASSERT_RULES(build, ...)                                                                   \
+    do {                                                                                           \
+        const int32_t rules[] = {__VA_ARGS__};                                                     \
+        assert_rules(build, (int32_t)(sizeof rules / sizeof *rules), rules);                       \
     } while (0)
 
 static void histories_break_the_rules_that_they_are_about(void **state) {
@@ -97,9 +117,9 @@ static void histories_break_the_rules_that_they_are_about(void **state) {
     assert_rules(ring_replayed, 0, NULL);
     assert_rules(ping_pong_two, 0, NULL);
     assert_rules(moved_before_the_commit, 0, NULL);
-    ASSERT_RULES(graphs_refused, HB_RULE_GRAPH_NO_INIT, HB_RULE_GRAPH_TWICE, HB_RULE_GRAPH_MODE_INVALID,
-                 HB_RULE_GRAPH_CAPACITY, HB_RULE_GRAPH_NOT_CAPTURED, HB_RULE_GRAPH_TWICE,
-                 HB_RULE_GRAPH_MODE, HB_RULE_REQ_TO_TOKEN_NEW);
+    ASSERT_RULES(graphs_refused, HB_RULE_GRAPH_NO_INIT, HB_RULE_GRAPH_TWICE,
+                 HB_RULE_GRAPH_MODE_INVALID, HB_RULE_GRAPH_CAPACITY, HB_RULE_GRAPH_NOT_CAPTURED,
+                 HB_RULE_GRAPH_TWICE, HB_RULE_GRAPH_MODE, HB_RULE_REQ_TO_TOKEN_NEW);
     ASSERT_RULES(layer_in_a_replay, HB_RULE_NO_METADATA);
     ASSERT_RULES(ring_refused, HB_RULE_RING_PENDING, HB_RULE_COPY_RING);
     ASSERT_RULES(ring_unfinished, HB_RULE_RING_LAYERS);
@@ -160,8 +180,8 @@ static void each_check_fires_on_its_fault_and_not_when_it_is_off(void **state) {
         const struct hb_adapter *wrong = mischief_init(&m, f->number, f->variant);
         struct hb_verdict v = run(wrong, &c, 0, 0);
         if (strcmp(v.check, f->check) != 0 || strcmp(v.place, f->place) != 0) {
-            fail_msg("mischief %d, %d: %s, %s instead of %s, %s: %s", f->number, f->variant, v.check,
-                     v.place, f->check, f->place, v.text);
+            fail_msg("mischief %d, %d: %s, %s instead of %s, %s: %s", f->number, f->variant,
+                     v.check, v.place, f->check, f->place, v.text);
         }
         if (f->off) {
             v = run(wrong, &c, f->off, 0);
