@@ -54,6 +54,19 @@ static void each_rule_alone_reports_row_value_and_limit(void **state) {
     }
 }
 
+static void every_graph_rule_of_the_table_has_a_recipe(void **state) {
+    static const int32_t rules[] = {9, 15, 16, 17, 18, 19, 68, 69, 74, 78, 79, 140};
+    (void)state;
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        int found = 0;
+        for (int k = 0; k < GRAPH_CALLS[0].n + GRAPH_CALLS[1].n; k++) {
+            const int by = k >= GRAPH_CALLS[0].n;
+            found |= GRAPH_CALLS[by].recipes[by ? k - GRAPH_CALLS[0].n : k].rule == rules[i];
+        }
+        assert_true(found);
+    }
+}
+
 static void refused_modes_are_named_with_their_number(void **state) {
     static struct fixture f;
     (void)state;
@@ -280,6 +293,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(valid_batches_are_ok_in_every_shape),
         cmocka_unit_test(each_rule_alone_reports_row_value_and_limit),
+        cmocka_unit_test(every_graph_rule_of_the_table_has_a_recipe),
         cmocka_unit_test(refused_modes_are_named_with_their_number),
         cmocka_unit_test(graph_sizes_must_divide_and_fit),
         cmocka_unit_test(padding_is_given_or_counted_from_trailing_ones),
