@@ -189,8 +189,11 @@ static int32_t oracle_create(void *ctx, const struct hb_config *config,
     int32_t status = hb_slot_model_init(&o->slots, config);
     if (status != HB_OK) {
         (void)hb_oracle_no_memory(err, "slots");
-    } else if ((status = hb_oracle_regions_make(o)) != HB_OK) {
-        (void)hb_oracle_no_memory(err, "state pool");
+    } else {
+        status = hb_oracle_regions_make(o);
+        if (status != HB_OK) {
+            (void)hb_oracle_no_memory(err, "state pool");
+        }
     }
     for (int32_t i = 0; i < config->n_layers && status == HB_OK; i++) {
         status = create_layer(o, i, params, err);

@@ -23,10 +23,9 @@ enum hb_oracle_pool {
     HB_POOL_RING_X,
     HB_POOL_RING_B,
     HB_POOL_RING_G,
-    HB_N_POOLS,
-    HB_POOL_KEYS = HB_POOL_CONV,
-    HB_POOL_VALUES = HB_POOL_TEMPORAL
+    HB_N_POOLS
 };
+enum { HB_POOL_KEYS = HB_POOL_CONV, HB_POOL_VALUES = HB_POOL_TEMPORAL };
 /* Static buffers of the graphs (README of backend/, "Graphs"); int32. */
 enum hb_oracle_static {
     HB_STATIC_STATE_INDICES,
@@ -44,7 +43,7 @@ enum { HB_ORACLE_TABLES = 6, HB_ORACLE_REGIONS = HB_MAX_LAYERS * HB_N_POOLS + HB
 
 struct hb_oracle_region {
     struct hb_region info;
-    unsigned char *at;
+    void *at;
     int32_t is_owned; /* allocated for this region, else part of the slot model */
 };
 

@@ -168,7 +168,7 @@ static int32_t add_statics(struct hb_oracle *o) {
                        NULL) != HB_OK) {
             return HB_ERR_MEMORY;
         }
-        o->statics[i] = (int32_t *)(void *)o->region[o->n_regions - 1].at;
+        o->statics[i] = o->region[o->n_regions - 1].at;
     }
     for (int64_t i = 0; i < rows * rows; i++) {
         o->statics[HB_STATIC_STATE_INDICES][i] = HB_PAD_SLOT;
@@ -247,7 +247,7 @@ int32_t hb_oracle_region_read(void *handle, int32_t i, uint64_t offset, void *ds
     }
     int32_t status = check_range(r, offset, bytes, err);
     if (status == HB_OK && bytes > 0) {
-        memcpy(dst, r->at + offset, bytes);
+        memcpy(dst, (const unsigned char *)r->at + offset, bytes);
     }
     return status;
 }
@@ -273,11 +273,11 @@ int32_t hb_oracle_region_write(void *handle, int32_t i, uint64_t offset, const v
         return status;
     }
     struct hb_slot_model *m = &((struct hb_oracle *)handle)->slots;
-    memcpy(r->at + offset, src, bytes);
-    if (r->at == (unsigned char *)m->free_list) {
+    memcpy((unsigned char *)r->at + offset, src, bytes);
+    if (r->at == (void *)m->free_list) {
         m->n_free = count_valid(m->free_list, m->n_slots);
     }
-    if (r->at == (unsigned char *)m->free_ids) {
+    if (r->at == (void *)m->free_ids) {
         m->n_free_ids = count_valid(m->free_ids, m->n_virtual);
     }
     return HB_OK;

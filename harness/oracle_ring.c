@@ -17,7 +17,8 @@ int hb_oracle_row_folds(const struct hb_config *c, const struct hb_oracle_row *r
 /* Entry w of a slot in one ring: `items` floats of each of `outer` heads or groups. */
 static float *record_at(const struct hb_oracle_layer *layer, int32_t pool, int32_t slot,
                         int32_t length, int32_t outer, int32_t w, int32_t items) {
-    float *ring = (float *)(void *)(layer->pool[pool] + (uint64_t)slot * layer->entry[pool]);
+    void *entry = layer->pool[pool] + (uint64_t)slot * layer->entry[pool];
+    float *ring = entry;
     return ring + ((int64_t)outer * length + w) * items;
 }
 

@@ -28,7 +28,8 @@ int32_t hb_oracle_verify_rows(const struct hb_oracle *o, struct hb_oracle_forwar
     if (draft->generations == NULL) {
         return HB_ERR_MEMORY;
     }
-    draft->ids = (int32_t *)(void *)(draft->generations + rows + 1);
+    void *rest = draft->generations + rows + 1;
+    draft->ids = rest;
     draft->nodes = draft->ids + rows;
     draft->parents = draft->nodes + rows;
     int32_t *parent = draft->parents;
@@ -93,18 +94,23 @@ static unsigned char *window_at(const struct hb_config *c, const struct hb_oracl
            (uint64_t)(c->window_layout == HB_WINDOWS_STRIP ? strip : dense) * item;
 }
 
-/* Copies the window after node t of row r out of the cache, or into it. */
-static void copy_window(const struct hb_config *c, const struct hb_oracle_layer *layer, int32_t r,
-                        int32_t t, unsigned char *out, const unsigned char *in) {
+/* The window after node t of row r, dense, out of the cache. */
+static void read_window(const struct hb_config *c, const struct hb_oracle_layer *layer, int32_t r,
+                        int32_t t, unsigned char *out) {
     size_t item = (size_t)hb_dtype_bytes(c->act_dtype);
     size_t bytes = (size_t)(c->conv_width - 1) * item;
     for (int64_t ch = 0; (size_t)ch * bytes < layer->entry[HB_POOL_CONV]; ch++) {
-        unsigned char *at = window_at(c, layer, r, t, ch, item);
-        if (in != NULL) {
-            memcpy(at, in + (size_t)ch * bytes, bytes);
-        } else {
-            memcpy(out + (size_t)ch * bytes, at, bytes);
-        }
+        memcpy(out + (size_t)ch * bytes, window_at(c, layer, r, t, ch, item), bytes);
+    }
+}
+
+/* And into it. */
+static void write_window(const struct hb_config *c, const struct hb_oracle_layer *layer, int32_t r,
+                         int32_t t, const unsigned char *in) {
+    size_t item = (size_t)hb_dtype_bytes(c->act_dtype);
+    size_t bytes = (size_t)(c->conv_width - 1) * item;
+    for (int64_t ch = 0; (size_t)ch * bytes < layer->entry[HB_POOL_CONV]; ch++) {
+        memcpy(window_at(c, layer, r, t, ch, item), in + (size_t)ch * bytes, bytes);
     }
 }
 
@@ -116,7 +122,7 @@ static unsigned char *ssm_at(const struct hb_config *c, const struct hb_oracle_l
 
 void hb_oracle_node_store(const struct hb_config *c, struct hb_oracle_layer *layer, int32_t r,
                           int32_t t, const unsigned char *bytes) {
-    copy_window(c, layer, r, t, NULL, bytes);
+    write_window(c, layer, r, t, bytes);
     memcpy(ssm_at(c, layer, r, t), bytes + layer->entry[HB_POOL_CONV],
            layer->entry[HB_POOL_TEMPORAL]);
 }
@@ -129,8 +135,8 @@ static void commit_entry(struct hb_oracle *o, int32_t r, int32_t step, int64_t i
         struct hb_oracle_layer *layer = &o->layer[l];
         if (((o->verify.layers_run >> l) & 1U) && o->config.layer_kind[l] == HB_LAYER_MAMBA2) {
             uint64_t bytes = layer->entry[HB_POOL_TEMPORAL];
-            copy_window(&o->config, layer, r, step,
-                        layer->pool[HB_POOL_CONV] + slot * layer->entry[HB_POOL_CONV], NULL);
+            read_window(&o->config, layer, r, step,
+                        layer->pool[HB_POOL_CONV] + slot * layer->entry[HB_POOL_CONV]);
             memcpy(layer->pool[HB_POOL_TEMPORAL] + slot * bytes, ssm_at(&o->config, layer, r, step),
                    bytes);
         }

@@ -353,35 +353,35 @@ static void compare_floats(const char *name, const float *x, const float *y, uin
 }
 
 static void compare_regions(struct twins *t) {
-    static unsigned char bytes[2][1 << 14];
+    static union {
+        unsigned char bytes[1 << 14];
+        float floats[1 << 12];
+        int32_t ints[1 << 12];
+    } x, y;
     int32_t n = 0;
     ok(&t->g[0], hb_adapter_oracle()->n_regions(t->g[0].h, &n, &t->g[0].e));
     for (int32_t i = 0; i < n; i++) {
-        struct hb_region info, other;
+        struct hb_region info = {0}, other = {0};
         table = adapter_of(0);
         ok(&t->g[0], table->region(t->g[0].h, i, &info, &t->g[0].e));
         if (strcmp(info.name, "free_ids") == 0) { /* under this name in the oracle alone */
             continue;
         }
-        assert_true(info.bytes <= sizeof bytes[0]);
-        ok(&t->g[0], table->region_read(t->g[0].h, i, 0, bytes[0], info.bytes, &t->g[0].e));
+        assert_true(info.bytes <= sizeof x.bytes);
+        ok(&t->g[0], table->region_read(t->g[0].h, i, 0, x.bytes, info.bytes, &t->g[0].e));
         table = adapter_of(1);
         int32_t j = region_of(&t->g[1], info.name, &other);
         assert_true(other.bytes == info.bytes && other.kind == info.kind &&
                     other.dtype == info.dtype && other.layer == info.layer &&
                     other.n_dims == info.n_dims &&
                     memcmp(other.shape, info.shape, sizeof info.shape) == 0);
-        ok(&t->g[1], table->region_read(t->g[1].h, j, 0, bytes[1], info.bytes, &t->g[1].e));
+        ok(&t->g[1], table->region_read(t->g[1].h, j, 0, y.bytes, info.bytes, &t->g[1].e));
         if (info.dtype == HB_FP32) {
-            compare_floats(info.name, (const float *)(const void *)bytes[0],
-                           (const float *)(const void *)bytes[1], info.bytes / 4);
-        } else if (memcmp(bytes[0], bytes[1], info.bytes) != 0) {
+            compare_floats(info.name, x.floats, y.floats, info.bytes / 4);
+        } else if (memcmp(x.bytes, y.bytes, info.bytes) != 0) {
             for (uint64_t k = 0; k < info.bytes / 4; k++) {
-                int32_t x, y;
-                memcpy(&x, bytes[0] + 4 * k, 4);
-                memcpy(&y, bytes[1] + 4 * k, 4);
-                if (x != y) {
-                    fail_msg("%s[%d]: %d and %d", info.name, (int)k, x, y);
+                if (x.ints[k] != y.ints[k]) {
+                    fail_msg("%s[%d]: %d and %d", info.name, (int)k, x.ints[k], y.ints[k]);
                 }
             }
         }

@@ -313,8 +313,9 @@ static inline int32_t region_of(struct rig *g, const char *name, struct hb_regio
  * Returns their number. */
 static inline uint64_t read_entry(struct rig *g, const char *name, int64_t entry, void *dst,
                                   uint64_t bytes) {
-    struct hb_region info;
+    struct hb_region info = {0};
     int32_t i = region_of(g, name, &info);
+    assert_true(info.shape[0] > 0);
     uint64_t size = info.bytes / (uint64_t)info.shape[0];
     uint64_t want = bytes > 0 ? bytes : size;
     assert_true(want <= size);
