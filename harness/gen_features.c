@@ -205,4 +205,7 @@ void hb_gen_configure_features(struct hb_gen_state *g) {
     cfg->ping_pong = g->has.ping_pong ? hb_rng_range(r, HB_PING_PONG_ONE, HB_PING_PONG_LAZY) : HB_PING_PONG_OFF;
     cfg->pool_pad = percent(g, m->pool_pad) ? pads[hb_rng_below(r, (int32_t)(sizeof pads / sizeof *pads))] : 0;
     cfg->track_by_layer = percent(g, m->by_layer);
+    if (g->o->target == HB_TARGET_TRACK && hb_rng_one_in(r, 3)) {
+        cfg->page_chunks = cfg->chunk_size <= 8 && hb_rng_one_in(r, 2) ? 4 : 2;
+    }
 }

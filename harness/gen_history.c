@@ -88,9 +88,11 @@ static int32_t row_length(struct hb_gen_state *g, int32_t budget) {
     int32_t n = hb_rng_below(&g->rng, 3) < (g->is_near ? 2 : 1) ? hb_gen_edge_length(g)
                                                                 : 1 + hb_rng_below(&g->rng, budget);
     const int32_t cc = hb_case_cache_chunk(g->c);
-    if ((g->needs & (HB_NEED_TRACK | HB_NEED_TWO_TRACKS)) && n < cc) {
-        n = cc + hb_rng_below(&g->rng, cc);
-        return n; /* tracking needs a whole cache chunk, whatever the budget says */
+    const int is_tracked = (g->needs & (HB_NEED_TRACK | HB_NEED_TWO_TRACKS)) != 0;
+    const int is_often = g->o->target == HB_TARGET_TRACK && cc <= 32 && hb_rng_one_in(&g->rng, 3);
+    if ((is_tracked && n < cc) || is_often) {
+        /* tracking needs a whole cache chunk, whatever the budget says; the end is off the grid mostly */
+        return cc + hb_rng_below(&g->rng, cc);
     }
     return n < budget ? n : budget;
 }
