@@ -344,8 +344,8 @@ static uint64_t launches(void *handle) {
         .struct_size = sizeof(struct hb_adapter), .ctx = (context), .describe = describe,          \
         .create = create, .destroy = destroy, .buf_alloc = buf_alloc, .buf_free = buf_free,        \
         .buf_write = buf_write, .buf_read = buf_read, .slot_take = slot_take,                      \
-        .slot_free = slot_free, .slot_copy = slot_copy,                      \
-        .slot_publish = slot_publish, .slot_move = slot_move, .table_set = table_set, .begin = begin,    \
+        .slot_free = slot_free, .slot_copy = slot_copy, .slot_publish = slot_publish,              \
+        .slot_move = slot_move, .table_set = table_set, .begin = begin,                            \
         .graph_init = graph_init, .capture = capture, .replay = replay,                            \
         .layer = layer, .finish = finish, .entry = entry, .n_regions = n_regions,                  \
         .region = region, .region_read = region_read, .region_write = region_write,                \

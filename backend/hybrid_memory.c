@@ -96,7 +96,8 @@ static int32_t create_layers(struct hb_hybrid *h, const struct hb_layer_params *
     return status;
 }
 
-/* Ids of a verify; copies of its commit: source and destination of at most SR rows and SR checkpoints. */
+/* Ids of a verify; copies of its commit: source and destination of at most SR rows and SR
+ * checkpoints. */
 static int32_t create_pairs(struct hb_hybrid *h, struct hb_error *err) {
     const int64_t n = 4 * (int64_t)h->config.spec_rows;
     void *ptr;

@@ -174,7 +174,8 @@ void hb_metadata_fill_ring(const struct hb_validate_env *env, const struct hb_ba
                            int32_t n_rows, int32_t n_live, const int32_t *slots,
                            int32_t *write_pos, int32_t *force) {
     const struct hb_config *config = env->config;
-    const int32_t interval = config->track_interval > 0 ? config->track_interval : config->chunk_size;
+    const int32_t interval =
+        config->track_interval > 0 ? config->track_interval : config->chunk_size;
     for (int32_t r = 0; r < n_rows; r++) {
         write_pos[r] = force[r] = 0;
         if (r >= n_live || slots[r] < 1) {
@@ -200,8 +201,8 @@ static void fill_ring(struct hb_metadata *m, const struct hb_validate_env *env,
                           m->replay_write_pos, m->force_flush);
 }
 
-/* Builds with planted defects: the sibling of node t becomes its child, always or where t is a later
- * sibling itself. */
+/* Builds with planted defects: the sibling of node t becomes its child, always or where t is a
+ * later sibling itself. */
 static int is_sibling_lost(const struct hb_config *config, const struct hb_batch *batch,
                            int64_t first, const int32_t *parent, int32_t t) {
     const int is_later = t > 0 && batch->retrieve_next_token.data[first + parent[t]] != t;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Strips of conv windows (state-pool.md section 4): columns t..t+W-1 of a strip are the dense window
- * after node t, for ragged chains; columns that no window has keep their bytes; the copies of a
+ * Strips of conv windows (state-pool.md section 4): columns t..t+W-1 of a strip are the dense
+ * window after node t, for ragged chains; columns that no window has keep their bytes; the copies of a
  * commit give the same slots from either layout, pads between slots or not. */
 #include "kernels/tests/rig.h"
 
