@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The replay ring (speculative.md section 7): outputs equal plain decode on fp32 states bit for
- * bit, the state is written by a fold only and is then that of plain decode, records are dt x, B and
- * A dt, what lies beyond the cursor is not read, in both forms and all orders. */
+ * bit, the state is written by a fold only and is then that of plain decode, records are dt x, B
+ * and A dt, what lies beyond the cursor is not read, in both forms and all orders. */
 #include "kernels/tests/rig.h"
 
 enum { N_ROWS = 3, N_SLOTS = 4, LENGTH = 5, N_STEPS = 12, PAD = 3 };

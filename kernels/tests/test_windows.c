@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Strips of conv windows (state-pool.md section 4): columns t..t+W-1 of a strip are the dense
- * window after node t, for ragged chains; columns that no window has keep their bytes; the copies of a
- * commit give the same slots from either layout, pads between slots or not. */
+ * window after node t, for ragged chains; columns that no window has keep their bytes; the copies
+ * of a commit give the same slots from either layout, pads between slots or not. */
 #include "kernels/tests/rig.h"
 
 enum { N_ROWS = 4, N_SLOTS = 6, MAX_DRAFT = 5, N_TOKENS = 11, DIM = 37 };
