@@ -349,6 +349,8 @@ static void run_of_good_cases_is_0(void **state) {
                                        "\"fingerprint\":",
                                        "\"us\":",
                                        "\"max_ratio\":",
+                                       "\"rules_broken\":[",
+                                       "\"second_run\":",
                                        "\"record\":\"summary\""};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         assert_non_null(strstr(records, keys[i]));
