@@ -62,6 +62,8 @@ static int32_t describe(void *ctx, struct hb_caps *caps, struct hb_error *err) {
                              .pool_pad = 1,
                              .track_by_layer = 1,
                              .window_layouts = (1U << HB_N_WINDOW_LAYOUTS) - 1U,
+                             .graphs = 1,
+                             .replay_exact = (1U << HB_N_FORMS) - 1U,
                              .verify_exact = (1U << HB_N_FORMS) - 1U};
 #ifdef HB_DEFECTS
     caps->has_defects = 1;
@@ -229,6 +231,22 @@ static int32_t begin(void *handle, const struct hb_batch *batch, struct hb_error
     return status == HB_OK ? hb_hybrid_begin(handle, batch, err) : status;
 }
 
+static int32_t graph_init(void *handle, int32_t max_bs, int32_t max_tokens,
+                          struct hb_error *err) {
+    const int32_t status = enter(handle, err);
+    return status == HB_OK ? hb_graph_init(handle, max_bs, max_tokens, err) : status;
+}
+
+static int32_t capture(void *handle, const struct hb_batch *batch, struct hb_error *err) {
+    const int32_t status = enter(handle, err);
+    return status == HB_OK ? hb_graph_capture(handle, batch, err) : status;
+}
+
+static int32_t replay(void *handle, const struct hb_batch *batch, struct hb_error *err) {
+    const int32_t status = enter(handle, err);
+    return status == HB_OK ? hb_graph_replay(handle, batch, err) : status;
+}
+
 static int32_t layer(void *handle, int32_t layer_id, const struct hb_layer_io *io,
                      struct hb_error *err) {
     struct hb_hybrid *h = handle;
@@ -326,8 +344,9 @@ static uint64_t launches(void *handle) {
         .struct_size = sizeof(struct hb_adapter), .ctx = (context), .describe = describe,          \
         .create = create, .destroy = destroy, .buf_alloc = buf_alloc, .buf_free = buf_free,        \
         .buf_write = buf_write, .buf_read = buf_read, .slot_take = slot_take,                      \
-        .slot_free = slot_free, .slot_copy = slot_copy,                      \
-        .slot_publish = slot_publish, .slot_move = slot_move, .table_set = table_set, .begin = begin,    \
+        .slot_free = slot_free, .slot_copy = slot_copy, .slot_publish = slot_publish,              \
+        .slot_move = slot_move, .table_set = table_set, .begin = begin,                            \
+        .graph_init = graph_init, .capture = capture, .replay = replay,                            \
         .layer = layer, .finish = finish, .entry = entry, .n_regions = n_regions,                  \
         .region = region, .region_read = region_read, .region_write = region_write,                \
         .commit = commit, .launches = launches                                                     \

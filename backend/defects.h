@@ -21,19 +21,19 @@
     X(13, SCATTER_WRAP, "negative step committed to the last slot", "state.neighbour")                                 \
     X(14, VERIFY_CONV_STORED, "verify stores the shifted window into the slot", "verify.pool")                         \
     X(15, PAD_COUNT_MIDDLE, "padding counted from ones in the middle", "status")                                       \
-    X(16, PAD_CLAMPED, "padding slot -1 clamped to slot 0 on a replay", "static")                                      \
+    X(16, PAD_CLAMPED, "padding slot -1 clamped to slot 0 on a replay", "graph.refresh")                               \
     X(17, GRAPH_TRACK_TAIL, "track destinations of a graph read from the tail of the buffer", "state.track")           \
     X(18, GRAPH_WARMUP_LISTS, "index lists of the warm-up baked into the graph", "state.track")                        \
-    X(19, GRAPH_STALE_ROWS, "stale links of a larger step left by a refresh", "static")                         \
+    X(19, GRAPH_STALE_ROWS, "stale links of a larger step left by a refresh", "graph.refresh")                         \
     X(20, ACCEPT_MINUS_ONE, "a commit of the root alone reads the entry before it", "state.commit")                    \
-    X(21, VERIFY_BY_SHAPE, "a verify of one node per row taken for a decode", "verify.pool")                           \
-    X(22, FREED_SLOT_COMMIT, "a slot freed since the verify is committed all the same", "error.status")                \
+    X(21, VERIFY_BY_SHAPE, "a verify of one node per row taken for a decode", "verify.pool, numeric")                  \
+    X(22, FREED_SLOT_COMMIT, "a slot freed since the verify is committed all the same", "status")                      \
     X(23, TRACK_VIRTUAL, "checkpoint destinations left virtual", "state.track")                                        \
     X(24, MIXED_DROPS_TRACK, "a mixed batch drops its tracking", "state.track")                                        \
     X(25, H_INDEX_OFFSET, "tracked SSM state found by a sum of whole chunks per row", "state.track")                   \
     X(26, PAGE_CHUNK, "window tracked on the page grid, SSM state on the chunk grid", "state.track")                   \
     X(27, LATER_SIBLING, "second sibling link of a draft node gives another parent", "numeric")                        \
-    X(28, RING_NO_FORCE, "a masked row does not fold its replay ring", "state.track")                                  \
+    X(28, RING_NO_FORCE, "a masked row does not fold its replay ring", "state.temporal, state.track")                  \
     X(29, DRAFTLESS, "entry 1 committed after a verify without drafts", "state.commit")                                \
     X(30, MOVE_STALE, "slots of a commit translated before a move", "state.commit")
 

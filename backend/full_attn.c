@@ -39,7 +39,7 @@ static int32_t attend(const struct hb_layer_run *run, const void *kv_k, const vo
                                         .act_dtype = c->act_dtype,
                                         .defect = c->defect,
                                         .sm_scale = scale,
-                                        .reqs = hb_layer_array(run, m->rows),
+                                        .reqs = NULL, /* the table's rows are those of the batch */
                                         .seq_lens = hb_layer_array(run, m->seq_lens),
                                         .req_to_token = hb_layer_array(run, m->req_to_token),
                                         .max_context = m->table_cols,

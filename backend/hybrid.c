@@ -12,8 +12,23 @@
 
 enum { N_IO = 4, POISON = 0xff };
 
+/* Of the begun forward or of the open capture; of a replay, that of its batch. */
 static const struct hb_metadata *current_meta(const struct hb_hybrid *h) {
-    return &h->forward[h->current].meta;
+    return h->graphs.open == HB_GRAPH_CAPTURING ? &h->graphs.set[h->graphs.bs - 1].meta
+                                                : &h->forward[h->current].meta;
+}
+
+/* What kernels are told of the current forward. */
+static struct hb_layer_run current_run(const struct hb_hybrid *h) {
+    const struct hb_metadata *m = current_meta(h);
+    return (struct hb_layer_run){.kernels = h->kernels,
+                                 .config = &h->config,
+                                 .dims = &h->dims,
+                                 .meta = m,
+                                 .device_meta = m->is_graph ? h->graphs.device
+                                                            : h->forward[h->current].device_block,
+                                 .conv_out = h->conv_out,
+                                 .ssm_out = h->ssm_out};
 }
 
 static int32_t is_idle(const struct hb_hybrid *h) {
@@ -26,6 +41,12 @@ static int32_t is_layer(const struct hb_hybrid *h, int32_t layer_id) {
 
 static int32_t has_run(const struct hb_hybrid *h, int32_t layer_id) {
     return is_layer(h, layer_id) && ((h->layers_run >> layer_id) & 1U) != 0;
+}
+
+void hb_hybrid_close(struct hb_hybrid *h) {
+    h->has_metadata = h->has_verify = 0;
+    h->layers_run = 0;
+    h->graphs.open = HB_GRAPH_CLOSED;
 }
 
 int32_t hb_hybrid_begin(struct hb_hybrid *h, const struct hb_batch *batch, struct hb_error *err) {
@@ -42,8 +63,7 @@ int32_t hb_hybrid_begin(struct hb_hybrid *h, const struct hb_batch *batch, struc
     }
     if (hb_mode_is(batch->forward_mode, HB_MODE_IS_DRAFT_EXTEND_V2)) {
         /* speculative.md section 6: no metadata of this mode, and none left from before */
-        h->has_metadata = h->has_verify = 0;
-        h->layers_run = 0;
+        hb_hybrid_close(h);
         return HB_OK;
     }
     hb_metadata_derive(&h->env, batch, f->host_block, &meta);
@@ -54,11 +74,10 @@ int32_t hb_hybrid_begin(struct hb_hybrid *h, const struct hb_batch *batch, struc
     if (status != HB_OK) {
         return status;
     }
+    hb_hybrid_close(h);
     f->meta = meta;
     h->current = next;
     h->has_metadata = 1;
-    h->has_verify = 0;
-    h->layers_run = 0;
     hb_hybrid_note_verify(h, batch);
     return HB_OK;
 }
@@ -121,32 +140,36 @@ static int32_t poison_scratch(const struct hb_hybrid *h, struct hb_error *err) {
     return hb_device_check(k, k->fill(h->ssm_out, POISON, tokens * (uint64_t)h->dims.d_inner), err);
 }
 
-static int32_t run_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_buffers *io,
-                         struct hb_error *err) {
+/* A graph does not know which of its rows will be live, so all output is cleared first; the kernels
+ * leave the rows of padding alone. */
+int32_t hb_hybrid_launch_layer(const struct hb_hybrid *h, int32_t layer_id,
+                               const struct hb_layer_buffers *io, struct hb_error *err) {
     const struct hb_hybrid_layer *layer = &h->layer[layer_id];
-    const struct hb_forward *f = &h->forward[h->current];
-    const struct hb_layer_run run = {.kernels = h->kernels,
-                                     .config = &h->config,
-                                     .dims = &h->dims,
-                                     .meta = &f->meta,
-                                     .device_meta = f->device_block,
-                                     .conv_out = h->conv_out,
-                                     .ssm_out = h->ssm_out};
-    int32_t status = HB_OK;
-    if (!is_idle(h) && layer->kind == HB_LAYER_ATTENTION) {
+    const struct hb_layer_run run = current_run(h);
+    int32_t status = run.meta->is_graph ? zero_output(h, layer_id, 0, io->out, err) : HB_OK;
+    if (status == HB_OK && !is_idle(h) && layer->kind == HB_LAYER_ATTENTION) {
         status = hb_full_attn_forward(&run, layer->kv_k, layer->kv_v, io, err);
-    } else if (!is_idle(h)) {
+    } else if (status == HB_OK && !is_idle(h)) {
         status = poison_scratch(h, err);
         if (status == HB_OK) {
             status = hb_linear_forward(&run, &layer->weights, &h->pool, layer->pool_layer,
                                        &layer->spec, io, err);
         }
     }
-    if (status == HB_OK) {
-        status = zero_output(h, layer_id, f->meta.n_real, io->out, err);
+    if (status == HB_OK && !run.meta->is_graph) {
+        status = zero_output(h, layer_id, run.meta->n_real, io->out, err);
     }
+    return status;
+}
+
+static int32_t run_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_buffers *io,
+                         struct hb_error *err) {
+    const int32_t status = hb_hybrid_launch_layer(h, layer_id, io, err);
     if (status == HB_OK) {
         h->layers_run |= 1U << (uint32_t)layer_id;
+    }
+    if (status == HB_OK && h->graphs.open == HB_GRAPH_CAPTURING) {
+        hb_graph_add_step(h, layer_id, io);
     }
     return status;
 }
@@ -189,19 +212,13 @@ int32_t hb_hybrid_entry(struct hb_hybrid *h, int32_t layer_id, const struct hb_l
 
 /* tracking.md section 5: once for all layers that ran, after the last of them, unless each layer
  * has done its own. */
-static int32_t copy_tracked(const struct hb_hybrid *h, struct hb_error *err) {
-    const struct hb_forward *f = &h->forward[h->current];
-    const struct hb_metadata *m = &f->meta;
-    const int32_t *device = f->device_block;
+int32_t hb_hybrid_launch_tracking(const struct hb_hybrid *h, struct hb_error *err) {
+    const struct hb_layer_run run = current_run(h);
     int32_t status = HB_OK;
-    if (m->n_copies == 0 || h->config.track_by_layer) {
-        return HB_OK;
-    }
     for (int32_t l = 0; l < h->config.n_layers && status == HB_OK; l++) {
-        if (h->layer[l].kind == HB_LAYER_MAMBA2 && has_run(h, l)) {
-            status = hb_pool_copy_layer(&h->pool, h->layer[l].pool_layer, m->n_copies,
-                                        device + (m->copy_src - m->block),
-                                        device + (m->copy_dst - m->block), NULL, err);
+        const struct hb_hybrid_layer *layer = &h->layer[l];
+        if (layer->kind == HB_LAYER_MAMBA2 && has_run(h, l) && !h->config.track_by_layer) {
+            status = hb_linear_track(&run, &h->pool, layer->pool_layer, err);
         }
     }
     return status;
@@ -217,26 +234,44 @@ static int32_t check_ring_layers(const struct hb_hybrid *h, struct hb_error *err
     return HB_OK;
 }
 
+/* What was begun: tracking. A capture: records all that ran. A replay: launches that. */
+static int32_t launch_end(struct hb_hybrid *h, struct hb_error *err) {
+    switch (h->graphs.open) {
+    case HB_GRAPH_CAPTURING:
+        return hb_graph_record(h, err);
+    case HB_GRAPH_REPLAYING:
+        return hb_graph_launch(h, err);
+    default:
+        return hb_hybrid_launch_tracking(h, err);
+    }
+}
+
 int32_t hb_hybrid_finish(struct hb_hybrid *h, struct hb_error *err) {
-    if (!h->has_metadata) {
+    const int32_t is_replay = h->graphs.open == HB_GRAPH_REPLAYING;
+    if (!h->has_metadata && !is_replay) {
         return hb_fail(err, HB_RULE_NO_METADATA, -1, 0, 0);
     }
     const struct hb_metadata *m = current_meta(h);
-    int32_t status = m->replay_write_pos != NULL ? check_ring_layers(h, err) : HB_OK;
+    /* a graph has the layers that its capture was asked about */
+    int32_t status = m->replay_write_pos != NULL && !is_replay ? check_ring_layers(h, err) : HB_OK;
     if (status == HB_OK) {
-        status = copy_tracked(h, err);
+        status = launch_end(h, err);
     }
     if (status == HB_OK) {
         status = hb_device_check(h->kernels, h->kernels->sync(), err);
     }
-    if (status == HB_OK && m->replay_write_pos != NULL) {
+    if (status != HB_OK) {
+        return status;
+    }
+    const uint32_t layers = h->layers_run;
+    hb_hybrid_close(h);
+    if (m->is_graph) { /* a capture: no row was live */
+        return HB_OK;
+    }
+    if (m->replay_write_pos != NULL) {
         hb_pool_advance(&h->pool, m->n_rows, m->cache_indices, m->force_flush);
     }
-    if (status == HB_OK) {
-        h->has_verify = hb_mode_is(current_meta(h)->mode, HB_MODE_IS_TARGET_VERIFY);
-        h->layers_verified = h->layers_run;
-        h->has_metadata = 0;
-        h->layers_run = 0;
-    }
-    return status;
+    h->has_verify = hb_mode_is(m->mode, HB_MODE_IS_TARGET_VERIFY);
+    h->layers_verified = layers;
+    return HB_OK;
 }

@@ -9,13 +9,14 @@
 #include <stdint.h>
 
 #include "backend/adapter.h"
+#include "backend/graph.h"
 #include "backend/layers.h"
 #include "backend/metadata.h"
 #include "backend/pool.h"
 #include "backend/validate.h"
 #include "kernels/kernels.h"
 
-enum { HB_MAX_REGIONS = 9 * HB_MAX_LAYERS + 24 };
+enum { HB_MAX_REGIONS = 9 * HB_MAX_LAYERS + 12 + HB_N_GRAPH_ARRAYS };
 
 /* Metadata of one begun forward, and its copy on the device. */
 struct hb_forward {
@@ -55,7 +56,8 @@ struct hb_hybrid {
     struct hb_hybrid_layer layer[HB_MAX_LAYERS];
     struct hb_forward forward[2]; /* a failing begin must leave the earlier one whole */
     int32_t current;
-    int32_t has_metadata;
+    int32_t has_metadata; /* of a begun forward, or of an open capture */
+    struct hb_graphs graphs;
     uint32_t layers_run; /* bit l */
     /* the last forward was a verify, and no begin has succeeded since: its metadata is still the
      * current one, layers_verified says which layers ran */
@@ -84,6 +86,12 @@ int32_t hb_hybrid_begin(struct hb_hybrid *h, const struct hb_batch *batch, struc
 int32_t hb_hybrid_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io,
                         struct hb_error *err);
 int32_t hb_hybrid_finish(struct hb_hybrid *h, struct hb_error *err);
+/* Ends what is open, and what a verify has left: begin, capture or replay has succeeded. */
+void hb_hybrid_close(struct hb_hybrid *h);
+/* What a layer call, and what finish of a decode launches; a capture records the same. */
+int32_t hb_hybrid_launch_layer(const struct hb_hybrid *h, int32_t layer_id,
+                               const struct hb_layer_buffers *io, struct hb_error *err);
+int32_t hb_hybrid_launch_tracking(const struct hb_hybrid *h, struct hb_error *err);
 /* Copies states of the last verify to slots (spec_verify.c); commit may be null (rule 31). */
 int32_t hb_hybrid_commit(struct hb_hybrid *h, const struct hb_commit *commit, struct hb_error *err);
 /* The wrapper's decode and extend entries (both route by layer id alone). */

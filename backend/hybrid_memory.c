@@ -96,7 +96,8 @@ static int32_t create_layers(struct hb_hybrid *h, const struct hb_layer_params *
     return status;
 }
 
-/* Ids of a verify; copies of its commit: source and destination of at most SR rows and SR checkpoints. */
+/* Ids of a verify; copies of its commit: source and destination of at most SR rows and SR
+ * checkpoints. */
 static int32_t create_pairs(struct hb_hybrid *h, struct hb_error *err) {
     const int64_t n = 4 * (int64_t)h->config.spec_rows;
     void *ptr;
@@ -187,6 +188,10 @@ int32_t hb_hybrid_create(const struct hb_kernels *kernels, const struct hb_confi
     if (status == HB_OK) {
         status = create_scratch(h, err);
     }
+    if (status == HB_OK) {
+        h->env.graphs = &h->graphs.facts;
+        status = hb_graph_create(h, err);
+    }
     if (status != HB_OK) {
         hb_hybrid_destroy(h);
         return status;
@@ -197,6 +202,7 @@ int32_t hb_hybrid_create(const struct hb_kernels *kernels, const struct hb_confi
 }
 
 void hb_hybrid_destroy(struct hb_hybrid *h) {
+    hb_graph_destroy(h);
     for (int64_t i = 0; i < h->n_buffers; i++) {
         hb_device_free(h->kernels, h->buffers[i].ptr);
     }

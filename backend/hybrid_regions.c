@@ -124,6 +124,15 @@ void hb_hybrid_list_regions(struct hb_hybrid *h) {
     add_table(h, "free_ids", HB_REGION_TABLE, pool->free_ids, ni);
     add_table(h, "free_id_count", HB_REGION_CURSOR, pool->n_free_ids, 1);
     add_table(h, "write_pos", HB_REGION_CURSOR, pool->write_pos, ns + 1);
+    for (int32_t i = 0; i < HB_N_GRAPH_ARRAYS; i++) {
+        int64_t shape[4];
+        int32_t n_dims;
+        const char *name;
+        void *ptr;
+        if (hb_graph_region(h, i, &name, &n_dims, shape, &ptr)) {
+            hb_hybrid_add_region(h, name, -1, HB_INT32, HB_REGION_STATIC, 1, ptr, n_dims, shape);
+        }
+    }
 }
 
 int32_t hb_hybrid_region_at(const struct hb_hybrid *h, int32_t i, uint64_t offset, uint64_t bytes,
@@ -159,9 +168,9 @@ static int32_t copy_piece(const struct hb_hybrid *h, const struct hb_hybrid_regi
 
 static int32_t copy_region(const struct hb_hybrid *h, int32_t i, uint64_t offset, char *dst,
                            const char *src, uint64_t bytes, struct hb_error *err) {
-    const struct hb_hybrid_region *r;
+    const struct hb_hybrid_region *r = NULL;
     int32_t status = hb_hybrid_region_at(h, i, offset, bytes, &r, err);
-    if (status != HB_OK || bytes == 0) {
+    if (r == NULL || bytes == 0) { /* refused: no region */
         return status;
     }
     if (dst == NULL && src == NULL) {

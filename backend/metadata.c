@@ -9,7 +9,7 @@
 #include "backend/defects.h"
 #include "backend/mode.h"
 
-enum { N_ARRAYS = 18 };
+enum { N_ARRAYS = 17 };
 
 static const int32_t guard_word = INT32_MIN;
 
@@ -24,10 +24,10 @@ static int32_t *carve(struct hb_metadata *m, int64_t n) {
 int64_t hb_metadata_capacity(const struct hb_config *config, int32_t has_attention) {
     const int64_t rows = config->max_batch;
     const int64_t tokens = config->max_tokens;
-    /* qsl B+1; slots B; prefill rows 4B; copies 2B; ring 2B; attention rows 2B; out_cache_loc,
+    /* qsl B+1; slots B; prefill rows 4B; copies 2B; ring 2B; attention rows B; out_cache_loc,
      * seq_idx, two chunk arrays 4T; parents of the rows that a verify may have */
     const int64_t spec_rows = rows < config->spec_rows ? rows : config->spec_rows;
-    const int64_t fixed = 12 * rows + 1 + 4 * tokens + spec_rows * config->max_draft + N_ARRAYS;
+    const int64_t fixed = 11 * rows + 1 + 4 * tokens + spec_rows * config->max_draft + N_ARRAYS;
     const int64_t table = has_attention ? hb_mul_saturate(rows, config->max_context, 1) : 0;
     return table > INT64_MAX - fixed ? INT64_MAX : fixed + table;
 }
@@ -174,7 +174,8 @@ void hb_metadata_fill_ring(const struct hb_validate_env *env, const struct hb_ba
                            int32_t n_rows, int32_t n_live, const int32_t *slots,
                            int32_t *write_pos, int32_t *force) {
     const struct hb_config *config = env->config;
-    const int32_t interval = config->track_interval > 0 ? config->track_interval : config->chunk_size;
+    const int32_t interval =
+        config->track_interval > 0 ? config->track_interval : config->chunk_size;
     for (int32_t r = 0; r < n_rows; r++) {
         write_pos[r] = force[r] = 0;
         if (r >= n_live || slots[r] < 1) {
@@ -200,8 +201,8 @@ static void fill_ring(struct hb_metadata *m, const struct hb_validate_env *env,
                           m->replay_write_pos, m->force_flush);
 }
 
-/* Builds with planted defects: the sibling of node t becomes its child, always or where t is a later
- * sibling itself. */
+/* Builds with planted defects: the sibling of node t becomes its child, always or where t is a
+ * later sibling itself. */
 static int is_sibling_lost(const struct hb_config *config, const struct hb_batch *batch,
                            int64_t first, const int32_t *parent, int32_t t) {
     const int is_later = t > 0 && batch->retrieve_next_token.data[first + parent[t]] != t;
@@ -238,13 +239,11 @@ static void fill_parents(struct hb_metadata *m, const struct hb_config *config,
 
 /* The live rows' part of the caller's table, compact: row r of it is batch row r. */
 static void fill_attention(struct hb_metadata *m, const struct hb_batch *batch) {
-    m->rows = carve(m, m->n_live);
     m->seq_lens = carve(m, m->n_live);
     m->out_cache_loc = carve(m, m->n_real);
     for (int32_t r = 0; r < m->n_live; r++) {
         const int32_t nodes = m->n_verify_rows > 0 ? count_nodes(batch, r) : 0;
         const int32_t len = batch->seq_lens.data[r] + nodes;
-        m->rows[r] = r;
         m->seq_lens[r] = len;
         m->table_cols = len > m->table_cols ? len : m->table_cols;
     }

@@ -53,7 +53,6 @@ struct hb_metadata {
     int32_t *parents; /* [n_verify_rows, parent_stride] parent of each node of the live rows' trees,
                          else 0 */
     /* with attention layers: */
-    int32_t *rows;          /* [R] row of req_to_token below */
     int32_t *seq_lens;      /* [R] after this forward, with all nodes of a verify */
     int32_t *out_cache_loc; /* [n_real] */
     int32_t *req_to_token;  /* [R, table_cols] the live rows' part of the caller's table, -1 beyond

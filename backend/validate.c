@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Batch checks, first half: pointers, modes, absent arrays, shapes, capacity (those of a verify are
- * in validate_verify.c, those of graphs in validate_graph.c). Later classes rely on these: once they passed, every per-row array has its length and may be indexed. Sums are int64
- * over the values as given. */
+ * in validate_verify.c, those of graphs in validate_graph.c). Later classes rely on these: once
+ * they passed, every per-row array has its length and may be indexed. Sums are int64 over the
+ * values as given. */
 #include "backend/validate.h"
 
 #include <stddef.h>
@@ -212,16 +213,17 @@ static int32_t check_shape(struct hb_batch_view *v) {
 
 static void init_view(struct hb_batch_view *v, const struct hb_validate_env *env, enum hb_call call,
                       const struct hb_batch *batch, struct hb_error *err) {
-    *v = (struct hb_batch_view){.env = env, .call = call, .batch = batch, .err = err};
+    *v = (struct hb_batch_view){.env = env, .call = (int32_t)call, .batch = batch, .err = err};
     v->is_idle = hb_mode_is(batch->forward_mode, HB_MODE_IS_IDLE);
     v->is_extend = hb_mode_is(batch->forward_mode, HB_MODE_IS_EXTEND_WITHOUT_SPECULATIVE);
     v->is_mixed = hb_mode_is(batch->forward_mode, HB_MODE_IS_MIXED);
     v->is_verify = hb_mode_is(batch->forward_mode, HB_MODE_IS_TARGET_VERIFY);
     v->has_attention = env->has_attention;
     v->n_rows = batch->batch_size;
-    v->n_live = call == HB_CALL_CAPTURE                                          ? 0
-                : call == HB_CALL_BEGIN && batch->has_original_batch_size ? batch->original_batch_size
-                                                                         : batch->batch_size;
+    v->n_live = call == HB_CALL_CAPTURE ? 0
+                : call == HB_CALL_BEGIN && batch->has_original_batch_size
+                    ? batch->original_batch_size
+                    : batch->batch_size;
     v->n_extend = v->is_extend ? batch->n_extend : 0;
     v->first_mask = -1;
     const struct hb_u8s *mask = &batch->mamba_track_mask;

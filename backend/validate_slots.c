@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Batch checks on what slots are used for: FREED, DUPLICATE, ALIAS and of rings (rules 110..132). Every id is in
- * range by now. */
+ * Batch checks on what slots are used for: FREED, rings, DUPLICATE, ALIAS (rules 110..132). Every
+ * id is in range by now. */
 #include "backend/validate.h"
 
 #include <stddef.h>

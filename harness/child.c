@@ -296,6 +296,10 @@ static int result_one(struct hb_child *child, const struct hb_case *c, uint64_t 
     memcpy(m.max_ratio, stats->max_ratio, sizeof m.max_ratio);
     m.launches = stats->launches;
     m.tokens = stats->tokens;
+    m.has_second_run = stats->second_runs > 0;
+    for (int32_t r = 1; r < 256; r++) {
+        m.broken[r / 8] = (uint8_t)(m.broken[r / 8] | (stats->rule_broken[r] > 0) << (r % 8));
+    }
     hb_case_id(c, m.id);
     int rc = 0;
     if (file) {

@@ -93,7 +93,7 @@ static const struct place places[] = {
     {68, 68, CAPTURE | REPLAY, ANY},
     {69, 69, CAPTURE | REPLAY, VFY},
     {70, 71, BATCH_CALLS, ANY},
-    {72, 72, BEGIN, VFY},
+    {72, 72, BEGIN | CAPTURE, VFY},
     {73, 73, BATCH_CALLS, VFY},
     {74, 74, CAPTURE | REPLAY, ANY},
     {78, 79, REPLAY, DEC | VFY},

@@ -57,7 +57,7 @@ int32_t hb_expect_real_rows(const struct hb_batch *batch, int32_t is_replay);
 struct hb_forward_phase {
     int32_t has_metadata, mode, n_tokens;
     int32_t is_replay; /* layer and entry see no metadata */
-    int32_t has_ring;  /* DECODE with a ring, eager: finish needs every Mamba2 layer */
+    int32_t has_ring;  /* DECODE with a ring, eager or a capture: finish needs every Mamba2 layer */
     uint32_t layers_run;
 };
 void hb_expect_layer(const struct hb_config *config, const struct hb_forward_phase *phase, int32_t layer_id,

@@ -82,7 +82,7 @@ static int slot_freed(const struct view *v, int32_t r, int64_t *value, int64_t *
 static int slot_stale(const struct view *v, int32_t r, int64_t *value, int64_t *limit) {
     *value = v->verify->slots[r];
     *limit = 0;
-    return (steps(v, r) || tracks(v, r)) && v->verify->generations != NULL &&
+    return (steps(v, r) || tracks(v, r)) &&
            v->slots->generation[*value] != v->verify->generations[r];
 }
 

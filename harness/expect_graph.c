@@ -3,10 +3,7 @@
  * (graph.md sections 1, 3 and 5). */
 #include "harness/expect_internal.h"
 
-enum {
-    GRAPH_MODES = 1 << HB_MODE_DECODE | 1 << HB_MODE_IDLE | 1 << HB_MODE_TARGET_VERIFY,
-    PADDING_LENGTH = 1 /* what seq_lens_cpu holds on padding rows */
-};
+enum { GRAPH_MODES = 1 << HB_MODE_DECODE | 1 << HB_MODE_IDLE | 1 << HB_MODE_TARGET_VERIFY };
 
 static int is_captured(const struct hb_graph_phase *graphs, int64_t rows) {
     return rows >= 1 && rows <= graphs->max_bs && rows <= HB_MAX_GRAPH_ROWS &&
@@ -23,7 +20,7 @@ static int32_t padding_of(const struct hb_batch *batch) {
         return fits ? batch->num_padding : rows;
     }
     for (int32_t r = 0; mirror->data != NULL && r < rows && r < mirror->len; r++) {
-        count += mirror->data[r] == PADDING_LENGTH;
+        count += mirror->data[r] == HB_PAD_SEQ_LEN;
     }
     return count;
 }
@@ -119,9 +116,9 @@ HB_EXPECT_CHECK(padding_inside) {
         return 0;
     }
     for (int64_t r = 0; r < v->count[COUNT_BATCH]; r++) {
-        int is_padding = at32(v, ARRAY_SEQ_CPU, r) == PADDING_LENGTH;
+        int is_padding = at32(v, ARRAY_SEQ_CPU, r) == HB_PAD_SEQ_LEN;
         if (first >= 0 && !is_padding) {
-            return report(f, first, PADDING_LENGTH, r);
+            return report(f, first, HB_PAD_SEQ_LEN, r);
         }
         first = is_padding && first < 0 ? r : first;
     }

@@ -160,29 +160,31 @@ static inline int64_t nodes_of(const struct hb_expect_view *v, int64_t row) {
 #define HB_EXPECT_ROW_CHECKS(X)                                                                    \
     X(original_outside)                                                                            \
     X(req_outside)                                                                                 \
-    X(padding_nonzero) X(slot_outside) X(decode_seq_len_low) X(extend_value_low)                   \
-        X(prefix_sum_differs) X(mask_on_padding) X(mask_on_decode) X(track_slot_outside)           \
-            X(track_len_outside) X(cache_loc_outside) X(context_exceeded) X(new_token_differs)     \
-                X(prefix_token_outside) X(live_slot_freed) X(track_slot_freed) X(live_slot_shared) \
-                    X(track_slot_shared) X(cache_loc_shared) X(live_slot_is_checkpoint)            \
-                        X(track_slot_is_live_row) X(track_slot_wrong_kind) X(cpu_len_differs)      \
-                            X(ring_pending)
+    X(padding_nonzero)                                                                             \
+    X(slot_outside) X(decode_seq_len_low) X(extend_value_low) X(prefix_sum_differs)                \
+        X(mask_on_padding) X(mask_on_decode) X(track_slot_outside) X(track_len_outside)            \
+            X(cache_loc_outside) X(context_exceeded) X(new_token_differs) X(prefix_token_outside)  \
+                X(live_slot_freed) X(track_slot_freed) X(live_slot_shared) X(track_slot_shared)    \
+                    X(cache_loc_shared) X(live_slot_is_checkpoint) X(track_slot_is_live_row)       \
+                        X(track_slot_wrong_kind) X(cpu_len_differs) X(ring_pending)
 
 /* All checks that only a verify has (expect_verify.c). */
 #define HB_EXPECT_VERIFY_CHECKS(X)                                                                 \
     X(one_link_array)                                                                              \
     X(verify_tokens_differ)                                                                        \
-    X(links_length_differs) X(layout_decreases) X(layout_total_differs) X(draft_over_capacity)     \
-        X(rows_over_caches) X(draft_low) X(row_nodes_outside) X(link_outside) X(link_backwards)    \
-            X(link_no_tree) X(mask_in_verify) X(links_in_strip)
+    X(links_length_differs)                                                                        \
+    X(layout_decreases) X(layout_total_differs) X(draft_over_capacity) X(rows_over_caches)         \
+        X(draft_low) X(row_nodes_outside) X(link_outside) X(link_backwards) X(link_no_tree)        \
+            X(mask_in_verify) X(links_in_strip)
 
 /* All checks that only graphs have (expect_graph.c). */
 #define HB_EXPECT_GRAPH_CHECKS(X)                                                                  \
     X(graph_absent)                                                                                \
     X(captured_before)                                                                             \
-    X(not_captured) X(captured_mode_differs) X(captured_links_differ) X(track_short)               \
-        X(graph_tokens_differ) X(graph_draft_differs) X(graph_rows_outside) X(padding_outside)     \
-            X(padding_inside) X(layout_in_graph)
+    X(not_captured)                                                                                \
+    X(captured_mode_differs) X(captured_links_differ) X(track_short) X(graph_tokens_differ)        \
+        X(graph_draft_differs) X(graph_rows_outside) X(padding_outside) X(padding_inside)          \
+            X(layout_in_graph)
 
 #define HB_EXPECT_DECLARE(name) HB_EXPECT_CHECK(name);
 HB_EXPECT_ROW_CHECKS(HB_EXPECT_DECLARE)

@@ -206,14 +206,14 @@ HB_EXPECT_CHECK(prefix_token_outside) {
     return 0;
 }
 
-/* The mirror of seq_lens says 1 where a row is padding. */
+/* The mirror of seq_lens has a fill value where a row is padding. */
 HB_EXPECT_CHECK(cpu_len_differs) {
     (void)c;
     if (v->array[ARRAY_SEQ_CPU].data == NULL) {
         return 0;
     }
     for (int64_t r = 0; r < v->count[COUNT_BATCH]; r++) {
-        int64_t want = r < v->real_rows ? at32(v, ARRAY_SEQ, r) : 1;
+        int64_t want = r < v->real_rows ? at32(v, ARRAY_SEQ, r) : HB_PAD_SEQ_LEN;
         if (at32(v, ARRAY_SEQ_CPU, r) != want) {
             return report(f, r, at32(v, ARRAY_SEQ_CPU, r), want);
         }

@@ -14,8 +14,13 @@
 
 static void add_prediction(void *ctx, int32_t step, const char *call, const struct hb_error *want) {
     cJSON *list = ctx;
-    /* only calls that say something: begins, and whatever is refused */
-    if (want->status == HB_OK && strcmp(call, "begin") != 0) {
+    /* only calls that say something: those that check a batch or sizes, and whatever is refused */
+    static const char *const told[] = {"begin", "graph_init", "capture", "replay"};
+    int is_told = want->status != HB_OK;
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+        is_told |= strcmp(call, told[i]) == 0;
+    }
+    if (!is_told) {
         return;
     }
     cJSON *item = cJSON_CreateObject();

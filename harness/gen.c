@@ -8,14 +8,6 @@
 #include "backend/adapter.h"
 #include "harness/gen_history.h"
 
-/* Relations that need a transformed second run (invariants.md numbers). */
-static const int32_t relations[] = {12, 14, 17, 22, 23, 26, 30, 37, 38, 40};
-static const int32_t spec_relations[] = {50, 51, 54, 55, 56, 58};
-enum {
-    N_RELATIONS = sizeof relations / sizeof relations[0],
-    N_SPEC_RELATIONS = sizeof spec_relations / sizeof spec_relations[0],
-    SPEC_SHARE = 6 /* one valid case in six verifies drafts */
-};
 enum { MAX_RECIPES = 256, TRIES = 8 };
 
 void hb_gen_options_init(struct hb_gen_options *o) {
@@ -110,9 +102,7 @@ static void pick_config(struct hb_gen_state *g, const struct size_limits *z) {
         : hb_rng_one_in(r, 2) ? HB_VALUES_ONE_SIGN
                               : HB_VALUES_ORDINARY;
     cfg->unread = hb_rng_below(r, HB_N_UNREAD);
-    cfg->max_draft = g->is_compact ? hb_rng_range(r, 2, 4)
-                     : g->is_spec ? 1 + hb_rng_below(r, hb_rng_one_in(r, 2) ? 4 : HB_MAX_DRAFT) : 0;
-    cfg->spare_rows = g->is_spec && hb_rng_one_in(r, 3) ? hb_rng_below(r, 3) : 0;
+    hb_gen_configure_features(g);
     cfg->seed = (int32_t)(uint32_t)hb_rng_next(r);
 }
 
@@ -136,8 +126,8 @@ static void meet_needs(struct hb_gen_state *g) {
     if ((g->needs & HB_NEED_FREE_SLOT) && cfg->spare_slots == 0) {
         cfg->spare_slots = 1;
     }
-    if ((g->needs & (HB_NEED_TREE | HB_NEED_NO_LINKS)) && cfg->max_draft < 3) {
-        cfg->max_draft = 3;
+    if ((g->needs & HB_NEED_TWO_SLOTS) && cfg->spare_slots < 2) {
+        cfg->spare_slots = 2;
     }
 }
 
@@ -151,34 +141,17 @@ static const struct size_limits *pick_size(struct hb_gen_state *g) {
     case HB_SIZE_LARGE:
         return &large_size;
     default:
+        if (g->o->target == HB_TARGET_METADATA) {
+            return &small_size; /* tensors hardly matter */
+        }
         return hb_rng_one_in(&g->rng, 16) ? &large_size : &default_size;
     }
 }
 
-/* Whether the case verifies drafts: by what is asked for, else by the target's share. */
-static int pick_spec(struct hb_gen_state *g) {
-    const uint32_t verify = HB_NEED_VERIFY | HB_NEED_TREE | HB_NEED_UNIFORM | HB_NEED_RAGGED |
-                            HB_NEED_NO_LINKS | HB_NEED_SPEC_ROWS;
-    if (g->o->target == HB_TARGET_DISPATCH || (g->needs & HB_NEED_NO_VERIFY) ||
-        (g->o->mode != 0 && g->o->mode != HB_MODE_TARGET_VERIFY)) {
-        return 0;
-    }
-    if ((g->needs & verify) || g->o->mode == HB_MODE_TARGET_VERIFY || g->o->relation >= 50) {
-        return 1;
-    }
-    const uint32_t other = HB_NEED_EXTEND | HB_NEED_DECODE | HB_NEED_M2 | HB_NEED_TRACK |
-                           HB_NEED_TWO_TRACKS | HB_NEED_LONG_ROW;
-    if ((g->needs & other) || g->o->relation > 0) {
-        return 0;
-    }
-    return g->o->target == HB_TARGET_VERIFY ? !hb_rng_one_in(&g->rng, 16)
-                                            : hb_rng_one_in(&g->rng, SPEC_SHARE);
-}
-
 static void begin_case(struct hb_gen_state *g, const struct size_limits *z) {
-    g->is_spec = pick_spec(g);
-    g->is_compact = g->is_spec && g->needs == 0 &&
-                    (g->o->relation >= 50 || (g->o->relation < 0 && hb_rng_one_in(&g->rng, 6)));
+    memset(&g->has, 0, sizeof g->has);
+    g->relation = 0;
+    hb_gen_pick_features(g);
     hb_case_init(g->c);
     pick_config(g, z);
     meet_needs(g);
@@ -213,13 +186,7 @@ static void valid_case(struct hb_gen_state *g) {
 
 static void name_relation(struct hb_gen_state *g) {
     struct hb_case_config *cfg = &g->c->config;
-    if (g->o->relation >= 0) {
-        cfg->relation = g->o->relation;
-    } else if (g->is_compact) {
-        cfg->relation = spec_relations[hb_rng_below(&g->rng, N_SPEC_RELATIONS)];
-    } else if (hb_rng_one_in(&g->rng, 8)) {
-        cfg->relation = relations[hb_rng_below(&g->rng, N_RELATIONS)];
-    }
+    cfg->relation = g->relation;
     cfg->relation_arg = cfg->relation > 0 ? hb_rng_below(&g->rng, 256) : 0;
 }
 
@@ -259,6 +226,16 @@ static void several_breaks(struct hb_gen_state *g) {
     }
 }
 
+/* Of the mixture, in percent: valid, near, broken; the rest is several. */
+static const struct shares {
+    int32_t valid, near, broken;
+} shares[HB_N_TARGETS] = {
+    [HB_TARGET_FORWARD] = {55, 20, 15}, [HB_TARGET_DISPATCH] = {55, 20, 15},
+    [HB_TARGET_VERIFY] = {55, 20, 15},  [HB_TARGET_METADATA] = {8, 7, 45},
+    [HB_TARGET_TRACK] = {60, 20, 12},   [HB_TARGET_GRAPH] = {60, 20, 12},
+    [HB_TARGET_SLOTS] = {55, 15, 20},
+};
+
 static int32_t pick_class(struct hb_gen_state *g) {
     if (g->o->gen_class != HB_GEN_MIX) {
         return g->o->gen_class;
@@ -266,8 +243,12 @@ static int32_t pick_class(struct hb_gen_state *g) {
     if (g->o->relation > 0) {
         return HB_GEN_VALID;
     }
+    const struct shares *s = &shares[g->o->target];
     const int32_t p = hb_rng_below(&g->rng, 100);
-    return p < 55 ? HB_GEN_VALID : p < 75 ? HB_GEN_NEAR : p < 90 ? HB_GEN_BROKEN : HB_GEN_SEVERAL;
+    return p < s->valid                        ? HB_GEN_VALID
+           : p < s->valid + s->near            ? HB_GEN_NEAR
+           : p < s->valid + s->near + s->broken ? HB_GEN_BROKEN
+                                               : HB_GEN_SEVERAL;
 }
 
 static void forward_case(struct hb_gen_state *g) {
@@ -284,6 +265,7 @@ static void forward_case(struct hb_gen_state *g) {
         several_breaks(g);
         break;
     default:
+        g->may_relate = g->o->target != HB_TARGET_METADATA; /* whose outputs nobody looks at */
         valid_case(g);
         name_relation(g);
         break;
@@ -317,7 +299,7 @@ static void dispatch_case(struct hb_gen_state *g) {
     g->is_near = class == HB_GEN_NEAR;
     begin_case(g, &tiny_size);
     g->c->config.value_class = HB_VALUES_ORDINARY;
-    hb_history_init(&g->h, 2 * HB_MAX_STEPS);
+    hb_history_init(&g->h, HB_MAX_HELD, 0);
     if (hb_rng_below(&g->rng, 8) > 0) {
         (void)hb_gen_add_take(g, hb_rng_below(&g->rng, HB_MAX_REQS), 0, hb_rng_below(&g->rng, 3),
                               -1);
@@ -345,6 +327,47 @@ static void dispatch_case(struct hb_gen_state *g) {
     }
 }
 
+/* --- metadata target
+ * -------------------------------------------------------------------------------------------- */
+
+/* A field of some forward's batch is set to a value that may mean anything. */
+static void wild_break(struct hb_gen_state *g) {
+    static const int64_t values[] = {0,       1,       -1,        2,         3,        7,       64,
+                                     INT_MAX, INT_MIN, INT64_MAX, INT64_MIN, 1LL << 32, 1 << 30, -2};
+    struct hb_case *c = g->c;
+    const int32_t start = hb_rng_below(&g->rng, c->n_steps);
+    for (int32_t i = 0; i < c->n_steps && c->n_breaks < HB_MAX_BREAKS; i++) {
+        const int32_t step = (start + i) % c->n_steps;
+        const int32_t kind = c->step[step].kind;
+        if (kind != HB_STEP_FORWARD && kind != HB_STEP_CAPTURE) {
+            continue;
+        }
+        c->brk[c->n_breaks++] = (struct hb_case_break){
+            .step = step,
+            .field = hb_rng_below(&g->rng, HB_FIELD_COMMIT_POINTER),
+            .row = hb_rng_below(&g->rng, 5),
+            .operation = hb_rng_below(&g->rng, HB_N_BREAK_OPS),
+            .value = values[hb_rng_below(&g->rng, (int32_t)(sizeof values / sizeof *values))]};
+        return;
+    }
+}
+
+/* Batches of every mode and of none, with one fault or several. */
+static void metadata_case(struct hb_gen_state *g) {
+    forward_case(g);
+    const int is_broken = g->c->n_breaks > 0 && g->o->gen_class != HB_GEN_BROKEN;
+    if (!is_broken || hb_rng_one_in(&g->rng, 2)) {
+        return;
+    }
+    wild_break(g);
+    for (int32_t i = 0; i < g->c->n_steps; i++) {
+        struct hb_case_step *s = &g->c->step[i];
+        if (s->kind == HB_STEP_FORWARD && hb_rng_one_in(&g->rng, 5)) {
+            s->mode = odd_mode(&g->rng);
+        }
+    }
+}
+
 void hb_gen_case(const struct hb_gen_options *o, uint64_t seed, uint64_t index,
                  struct hb_case *out) {
     struct hb_gen_state g;
@@ -354,6 +377,8 @@ void hb_gen_case(const struct hb_gen_options *o, uint64_t seed, uint64_t index,
     g.o = o;
     if (o->target == HB_TARGET_DISPATCH) {
         dispatch_case(&g);
+    } else if (o->target == HB_TARGET_METADATA) {
+        metadata_case(&g);
     } else {
         forward_case(&g);
     }

@@ -5,15 +5,24 @@
 #define HB_HARNESS_GEN_HISTORY_H
 
 #include "harness/gen.h"
+#include "harness/gen_needs.h"
+#include "harness/ping_pong.h"
 #include "harness/rng.h"
 
 /* What one TAKE step's slot holds. */
 struct hb_taken {
-    int32_t id; /* physical slot, first in first out over 1..NS */
-    int32_t is_track;
+    int32_t id; /* first in first out over 1..NI */
+    int32_t is_track, is_tree; /* tree: it has been published */
     int32_t is_free;
     int32_t is_known; /* live: always; track: once something was stored */
-    int32_t position; /* tokens after which the content holds */
+    int32_t stream, position; /* whose tokens, and after how many of them the content holds */
+    int32_t cursor; /* records in the replay ring */
+    int32_t request; /* live: who took it, else -1 */
+};
+
+/* A checkpoint in a track slot of ping-pong, or in the prefix cache. */
+struct hb_kept {
+    int32_t id, stream, position;
 };
 
 /* The last verify, for the commit after it. */
@@ -25,6 +34,12 @@ struct hb_drafted {
     int32_t depth[HB_MAX_ROWS][HB_MAX_DRAFT];
 };
 
+/* What has been captured for one batch size. */
+struct hb_captured {
+    int32_t is_captured, mode, has_links, layer_mask;
+};
+enum { HB_MAX_CAPTURE = 2 * HB_MAX_ROWS, HB_MAX_HELD = 6 * HB_MAX_STEPS + 32 };
+
 struct hb_history {
     int32_t n_slots;
     int32_t n_takes;
@@ -32,12 +47,21 @@ struct hb_history {
     int32_t n_tracks;
     int32_t track[HB_MAX_STEPS];       /* TAKE order of the k-th track slot */
     int32_t request_take[HB_MAX_REQS]; /* TAKE order of the slot bound to a request, -1 none */
-    int32_t n_free;
-    int32_t free_list[2 * HB_MAX_STEPS + 8];
+    int32_t request_stream[HB_MAX_REQS], n_streams;
+    int32_t n_free;                    /* slots */
+    int32_t n_free_ids;                /* as many, unless ids are virtual */
+    int32_t free_list[HB_MAX_HELD];    /* ids */
+    struct hb_ping_pong_table ping_pong[HB_MAX_REQS];
+    struct hb_kept checkpoint[HB_MAX_REQS][2]; /* content of its slots */
+    int32_t n_published;
+    struct hb_kept published[HB_MAX_STEPS];
+    int32_t graph_rows, graph_draft; /* of graph_init; 0: not called */
+    struct hb_captured captured[HB_MAX_CAPTURE + 1]; /* by batch size */
     struct hb_drafted drafted;
 };
 
-void hb_history_init(struct hb_history *h, int32_t n_slots);
+/* n_virtual: 0, ids are slots. */
+void hb_history_init(struct hb_history *h, int32_t n_slots, int32_t n_virtual);
 /* Applies a step as if it succeeded; steps that cannot succeed change nothing. */
 void hb_history_apply(struct hb_history *h, const struct hb_case *c, const struct hb_case_step *s);
 /* The state before step `step` of c. */
@@ -45,74 +69,96 @@ void hb_history_replay(struct hb_history *h, const struct hb_case *c, int32_t st
 /* Tokens that a request has, and whether it has a live slot. */
 int32_t hb_history_position(const struct hb_history *h, int32_t request);
 int hb_history_is_live(const struct hb_history *h, int32_t request);
+/* Records that are not folded in the ring of a request's slot. */
+int32_t hb_history_cursor(const struct hb_history *h, int32_t request);
+/* Id that row r of a step is tracked into, 0 none. */
+int32_t hb_history_track_id(const struct hb_history *h, const struct hb_case_step *s, int32_t r);
+/* The checkpoint that TAKE with match and prefix would start from, null if there is none. */
+const struct hb_kept *hb_history_match(const struct hb_history *h, int32_t match, int32_t prefix);
+/* Tokens of row r after a step as seq_lens says it: a verify's before it. */
+int32_t hb_history_seq_len(const struct hb_history *h, const struct hb_case_step *s, int32_t r);
+/* The row's checkpoint goes to a track slot. */
+void hb_history_track(struct hb_history *h, const struct hb_case_row *row, int32_t request, int32_t stream,
+                      int32_t position);
 /* Cache chunk CC = max(C, page size). */
 int32_t hb_case_cache_chunk(const struct hb_case *c);
 int hb_mode_is_extend(int32_t mode); /* 1, 3, 8, 9 */
 
-/* What a recipe needs of the case and of the step it is applied to. */
-enum hb_need {
-    HB_NEED_EXTEND = 1 << 0,     /* an extend row in a mode of the extend family */
-    HB_NEED_DECODE = 1 << 1,     /* mode DECODE with a row */
-    HB_NEED_M2 = 1 << 2,         /* MIXED with native decode rows */
-    HB_NEED_TRACK = 1 << 3,      /* a tracked row */
-    HB_NEED_TWO_TRACKS = 1 << 4, /* two of them */
-    HB_NEED_TWO_ROWS = 1 << 5,
-    HB_NEED_ATTENTION = 1 << 6,
-    HB_NEED_PREFIX = 1 << 7,    /* a row whose request has tokens */
-    HB_NEED_PADDING = 1 << 8,   /* a padding row */
-    HB_NEED_START_LOC = 1 << 9, /* the optional array is given */
-    HB_NEED_LENS_CPU = 1 << 10,
-    HB_NEED_NO_EXTRAS = 1 << 11, /* neither of these two is given */
-    HB_NEED_ORIGINAL = 1 << 12,  /* original_batch_size is given */
-    HB_NEED_MASK = 1 << 13,      /* a track mask is given, all false or not */
-    HB_NEED_CLAMP = 1 << 14,
-    HB_NEED_CHUNK_8 = 1 << 15, /* C >= 8 */
-    HB_NEED_FREE_SLOT = 1 << 16,
-    HB_NEED_TRACK_SLOT = 1 << 17,
-    HB_NEED_OUTSIDER = 1 << 18, /* a live request outside the batch */
-    HB_NEED_ROW = 1 << 19,      /* any real row */
-    HB_NEED_NO_TRACK = 1 << 20,
-    HB_NEED_MAMBA = 1 << 21,
-    HB_NEED_LONG_ROW = 1 << 22, /* an extend row of two tokens or more, or two rows */
-    HB_NEED_ROOM = 1 << 23,     /* a step more fits */
-    HB_NEED_NO_MASK = 1 << 24,   /* no track mask at all */
-    HB_NEED_VERIFY = 1 << 25,    /* mode TARGET_VERIFY with a row */
-    HB_NEED_TREE = 1 << 26,      /* links, and a row of three nodes or more */
-    HB_NEED_UNIFORM = 1 << 27,   /* no layout */
-    HB_NEED_RAGGED = 1 << 28,    /* a layout */
-    HB_NEED_NO_LINKS = 1 << 29,  /* and a row of two nodes or more */
-    HB_NEED_NO_VERIFY = 1 << 30
+/* What the case is to have besides forwards, drawn by the target's weights (gen_features.c). */
+struct hb_gen_features {
+    int32_t spec;    /* verify and commit among the forwards */
+    int32_t graphs, ring, cache, ping_pong, strip;
+    int32_t tracks;  /* track slots in any case */
+    int32_t slot_ops; /* many slot operations */
 };
-#define HB_NEED_SPEC_ROWS 0x80000000u /* intermediate caches of two rows or more */
 
 struct hb_gen_state {
     struct hb_case *c;
     struct hb_rng rng;
     struct hb_history h;
     const struct hb_gen_options *o;
+    int32_t relation; /* asked for or drawn, 0 none */
+    int32_t may_relate; /* a relation may be drawn */
     int32_t is_near;
-    int32_t is_spec; /* verify and commit among the forwards */
-    int32_t is_compact; /* few steps, so that the relations of speculation have room for theirs */
+    int32_t is_compact; /* few steps, so that relations have room for theirs */
     int32_t max_requests, max_tokens; /* of one forward */
-    uint32_t needs;
+    struct hb_gen_features has;
+    uint64_t needs;
 };
+
+/* gen_features.c */
+void hb_gen_pick_features(struct hb_gen_state *g);
+/* Fields of the configuration that belong to the features. */
+void hb_gen_configure_features(struct hb_gen_state *g);
+/* Draws g->relation for a valid case of which no relation is asked. */
+void hb_gen_pick_relation(struct hb_gen_state *g);
+/* What a relation needs of its case, as need bits. */
+uint64_t hb_gen_relation_needs(int32_t relation);
 
 /* gen_history.c: the steps of a valid history for the configuration in g->c. */
 void hb_gen_history(struct hb_gen_state *g);
 /* Appends a step; 0 if the case is full. */
 int hb_gen_push(struct hb_gen_state *g, const struct hb_case_step *s);
 void hb_gen_step_init(struct hb_case_step *s, int32_t kind);
-int hb_gen_add_take(struct hb_gen_state *g, int32_t request, int32_t slot_kind, int32_t prefix,
-                    int32_t from);
 int hb_gen_add_forward(struct hb_gen_state *g);
 int hb_gen_add_entry(struct hb_gen_state *g);
+/* Lengths at which kernels and metadata change their way. */
+int32_t hb_gen_edge_length(struct hb_gen_state *g);
+/* Live requests in random order, without those whose ring holds records if is_folded; returns their number. */
+int32_t hb_gen_live(struct hb_gen_state *g, int32_t is_folded, int32_t out[HB_MAX_REQS]);
+/* Legal tracking of the step's rows. */
+void hb_gen_pick_tracks(struct hb_gen_state *g, struct hb_case_step *s);
+/* Track slots that may be written, by index, in random order; returns their number. */
+int32_t hb_gen_usable_tracks(struct hb_gen_state *g, int32_t out[HB_MAX_STEPS]);
+
+/* gen_slots.c: slots between forwards. */
+int hb_gen_add_take(struct hb_gen_state *g, int32_t request, int32_t slot_kind, int32_t prefix,
+                    int32_t from);
+int32_t hb_gen_pick_prefix(struct hb_gen_state *g);
+/* Takes of all requests and track slots in random order. */
+void hb_gen_add_takes(struct hb_gen_state *g, int32_t n_requests, int32_t n_tracks);
+/* Between two forwards: free and reuse, copy, move, publish, restart. */
+void hb_gen_add_slot_ops(struct hb_gen_state *g);
+/* Now and then take t moves to another slot, where ids are virtual. */
+void hb_gen_add_move(struct hb_gen_state *g, int32_t t);
+
+/* gen_graph.c */
+/* graph_init and the first captures. */
+void hb_gen_add_graphs(struct hb_gen_state *g);
+/* A replay of one of the captured batch sizes, or another capture; 0 if nothing was added. */
+int hb_gen_add_replay(struct hb_gen_state *g);
 
 /* gen_verify.c */
 /* A verify of requests that have tokens; 0 if there is none or the case is full. */
 int hb_gen_add_verify(struct hb_gen_state *g);
 /* A verify and what may follow it: again, commits, a commit of nothing. */
 void hb_gen_add_round(struct hb_gen_state *g);
-/* What a verify and a commit do to a history. */
+/* What may follow a verify: commits. */
+void hb_gen_add_commits(struct hb_gen_state *g);
+/* Requests that a verify can take, in random order; returns their number. */
+int32_t hb_gen_drafted(struct hb_gen_state *g, int32_t out[HB_MAX_REQS]);
+
+/* gen_model.c, gen_verify.c: what a verify and a commit do to a history. */
 void hb_history_verify(struct hb_history *h, const struct hb_case *c, const struct hb_case_step *s);
 void hb_history_commit(struct hb_history *h, const struct hb_case_step *s);
 
@@ -121,7 +167,7 @@ void hb_history_commit(struct hb_history *h, const struct hb_case_step *s);
  * face. */
 struct hb_recipe_info {
     int32_t rule;
-    uint32_t needs;
+    uint64_t needs;
     const char *unreachable; /* null, or why no case can break the rule */
 };
 int hb_recipes(struct hb_recipe_info *out, int cap);

@@ -7,20 +7,8 @@
 
 #include "backend/adapter.h"
 
-/* --- the place a recipe is applied to
+/* --- what a place offers
  * --------------------------------------------------------------------------- */
-
-struct spot {
-    const struct hb_case *c;
-    struct hb_rng *rng;
-    struct hb_config config;
-    int32_t step;
-    const struct hb_case_step *s; /* null for the configuration */
-    struct hb_history h;
-    int32_t row, row2;     /* a row that meets the needs, and another one (or the same) */
-    int32_t track, track2; /* tracked rows, -1 none */
-    int32_t outsider;      /* live request outside the batch, -1 none */
-};
 
 static int32_t first_token(const struct hb_case_step *s, int32_t row) {
     int32_t n = 0;
@@ -31,20 +19,20 @@ static int32_t first_token(const struct hb_case_step *s, int32_t row) {
 }
 
 /* Index in req_to_token of the entry of position `pos` of row r's request. */
-static int32_t map_index(const struct spot *p, int32_t r, int32_t pos) {
+static int32_t map_index(const struct hb_spot *p, int32_t r, int32_t pos) {
     return hb_case_req_index(p->c, p->s->row[r].request) * p->config.max_context + pos;
 }
 
-static int32_t row_position(const struct spot *p, int32_t r) {
+static int32_t row_position(const struct hb_spot *p, int32_t r) {
     return hb_history_position(&p->h, p->s->row[r].request);
 }
 
-static int32_t slot_of(const struct spot *p, int32_t request) {
+static int32_t slot_of(const struct hb_spot *p, int32_t request) {
     const int32_t t = p->h.request_take[request];
     return t >= 0 ? p->h.take[t].id : 0;
 }
 
-static int has_layer(const struct spot *p, int32_t kind) {
+static int has_layer(const struct hb_spot *p, int32_t kind) {
     for (int32_t l = 0; l < p->config.n_layers; l++) {
         if (p->config.layer_kind[l] == kind) {
             return 1;
@@ -53,7 +41,7 @@ static int has_layer(const struct spot *p, int32_t kind) {
     return 0;
 }
 
-static int32_t find_outsider(const struct spot *p) {
+static int32_t find_outsider(const struct hb_spot *p) {
     for (int32_t q = 0; q < HB_MAX_REQS; q++) {
         int in_batch = 0;
         for (int32_t r = 0; r < p->s->n_rows; r++) {
@@ -66,22 +54,45 @@ static int32_t find_outsider(const struct spot *p) {
     return -1;
 }
 
-static int32_t live_track_slot(const struct spot *p) {
+/* Id of a track slot that is no checkpoint of the cache, 0 none. */
+static int32_t live_track_slot(const struct hb_spot *p) {
     for (int32_t k = 0; k < p->h.n_tracks; k++) {
         if (!p->h.take[p->h.track[k]].is_free) {
             return p->h.take[p->h.track[k]].id;
         }
     }
+    for (int32_t q = 0; q < HB_MAX_REQS; q++) {
+        if (p->h.ping_pong[q].slot[0] > 0) {
+            return p->h.ping_pong[q].slot[0];
+        }
+    }
     return 0;
 }
 
+/* A row behind the first with two tokens or more: an entry 1 before it is no padding. */
+static int has_later_tokens(const struct hb_spot *p) {
+    for (int32_t r = 1; r < p->s->n_rows; r++) {
+        if (hb_history_seq_len(&p->h, p->s, r) > 1) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* A replay of what has been captured as the step needs it. */
+static int is_good_replay(const struct hb_spot *p) {
+    const int32_t bs = p->s->n_rows + p->s->pad_rows;
+    return p->s->replay && bs <= HB_MAX_CAPTURE && p->h.captured[bs].is_captured &&
+           p->h.captured[bs].mode == p->s->mode;
+}
+
 /* What the step itself offers, as need bits. */
-static uint32_t offers_of_step(const struct spot *p) {
+static uint64_t offers_of_step(const struct hb_spot *p) {
     const struct hb_case_step *s = p->s;
     const int is_extend = hb_mode_is_extend(s->mode);
     const int32_t n_extend = is_extend ? s->n_rows - s->n_decode : 0;
     const int32_t longest_sum = n_extend > 0 ? first_token(s, n_extend) : 0;
-    uint32_t o = 0;
+    uint64_t o = 0;
     o |= n_extend > 0 ? HB_NEED_EXTEND : 0;
     o |= s->mode == HB_MODE_DECODE && s->n_rows > 0 ? HB_NEED_DECODE : 0;
     o |= s->mode == HB_MODE_MIXED && s->n_decode > 0 ? HB_NEED_M2 : 0;
@@ -98,16 +109,21 @@ static uint32_t offers_of_step(const struct spot *p) {
     o |= o & HB_NEED_MASK ? 0 : HB_NEED_NO_MASK;
     o |= longest_sum > 1 ? HB_NEED_LONG_ROW : 0;
     o |= p->outsider >= 0 ? HB_NEED_OUTSIDER : 0;
+    o |= s->replay ? 0 : HB_NEED_EAGER;
+    o |= is_good_replay(p) ? HB_NEED_REPLAY : 0;
+    const int reads_cpu = s->mode == HB_MODE_DECODE || s->mode == HB_MODE_TARGET_VERIFY;
+    o |= reads_cpu && (s->optional & 32) ? HB_NEED_CPU : HB_NEED_NO_CPU;
+    o |= has_later_tokens(p) ? HB_NEED_LATER_TOKENS : 0;
     return o;
 }
 
 /* Rows of a commit that count. */
-static int32_t commit_rows(const struct spot *p) {
+static int32_t commit_rows(const struct hb_spot *p) {
     return p->s->n_rows < p->h.drafted.n_rows ? p->s->n_rows : p->h.drafted.n_rows;
 }
 
-static uint32_t offers_of_commit(const struct spot *p) {
-    uint32_t o = HB_NEED_VERIFY;
+static uint64_t offers_of_commit(const struct hb_spot *p) {
+    uint64_t o = HB_NEED_VERIFY;
     o |= p->track >= 0 ? HB_NEED_TRACK : 0;
     o |= p->track2 >= 0 ? HB_NEED_TWO_TRACKS : 0;
     return o;
@@ -121,36 +137,74 @@ static int32_t longest_row(const struct hb_case_step *s) {
     return longest;
 }
 
-static uint32_t offers_of_verify(const struct spot *p) {
+static uint64_t offers_of_verify(const struct hb_spot *p) {
     const struct hb_case_step *s = p->s;
     if (!hb_step_is_verify(s)) {
         return HB_NEED_NO_VERIFY;
     }
-    uint32_t o = s->n_rows > 0 ? HB_NEED_VERIFY : 0;
+    uint64_t o = s->n_rows > 0 ? HB_NEED_VERIFY : 0;
     o |= s->tree != HB_TREE_CHAIN && longest_row(s) >= 3 ? HB_NEED_TREE : 0;
     o |= s->tree == HB_TREE_CHAIN && longest_row(s) >= 2 ? HB_NEED_NO_LINKS : 0;
     o |= s->ragged ? HB_NEED_RAGGED : HB_NEED_UNIFORM;
     return o;
 }
 
-static uint32_t offers(const struct spot *p) {
-    uint32_t o = !p->s                             ? 0
-                 : p->s->kind == HB_STEP_COMMIT ? offers_of_commit(p)
-                                                : offers_of_step(p) | offers_of_verify(p);
-    o |= !p->s && p->h.drafted.is_valid && p->h.drafted.n_rows > 0 ? HB_NEED_VERIFY : 0;
-    o |= p->config.spec_rows - p->c->config.spare_rows > 1 ? HB_NEED_SPEC_ROWS : 0;
+/* Of the graphs, and of the history up to the step. */
+static uint64_t offers_of_history(const struct hb_spot *p) {
+    uint64_t o = p->h.graph_rows > 0 ? HB_NEED_GRAPHS : HB_NEED_NO_GRAPHS;
+    for (int32_t bs = 1; bs <= p->h.graph_rows && bs <= HB_MAX_CAPTURE; bs++) {
+        o |= p->h.captured[bs].is_captured ? HB_NEED_CAPTURED : 0;
+    }
+    for (int32_t q = 0; q < HB_MAX_REQS; q++) {
+        o |= hb_history_is_live(&p->h, q) ? HB_NEED_LIVE : 0;
+    }
+    o |= hb_recipe_pending(&p->h) >= 0 ? HB_NEED_PENDING : 0;
+    o |= p->h.n_free > 0 ? HB_NEED_FREE_SLOT : 0;
+    o |= live_track_slot(p) > 0 ? HB_NEED_TRACK_SLOT : 0;
+    return o;
+}
+
+static uint64_t offers_of_config(const struct hb_spot *p) {
+    const struct hb_config *g = &p->config;
+    uint64_t o = g->spec_rows - p->c->config.spare_rows > 1 ? HB_NEED_SPEC_ROWS : 0;
     o |= has_layer(p, HB_LAYER_ATTENTION) ? HB_NEED_ATTENTION : 0;
     o |= has_layer(p, HB_LAYER_MAMBA2) ? HB_NEED_MAMBA : 0;
     o |= p->c->config.dt_clamp != HB_CLAMP_NONE ? HB_NEED_CLAMP : 0;
-    o |= p->config.chunk_size >= 8 ? HB_NEED_CHUNK_8 : 0;
-    o |= p->h.n_free > 0 ? HB_NEED_FREE_SLOT : 0;
-    o |= live_track_slot(p) > 0 ? HB_NEED_TRACK_SLOT : 0;
+    o |= g->chunk_size >= 8 ? HB_NEED_CHUNK_8 : 0;
+    o |= g->ring_length > 0 ? HB_NEED_RING : 0;
+    o |= g->n_virtual > 0 ? HB_NEED_VIRTUAL : HB_NEED_STATIC;
+    o |= g->n_virtual <= g->n_slots ? HB_NEED_FEW_IDS : 0;
+    o |= g->n_slots >= 2 ? HB_NEED_TWO_SLOTS : 0;
+    for (int32_t i = 0; i < p->c->n_steps && g->window_layout == HB_WINDOWS_DENSE; i++) {
+        const struct hb_case_step *s = &p->c->step[i];
+        o |= hb_step_is_verify(s) && s->kind == HB_STEP_FORWARD && !s->replay && s->n_rows > 0 &&
+                     s->tree != HB_TREE_CHAIN
+                 ? HB_NEED_TREE_STEP
+                 : 0;
+    }
+    return o;
+}
+
+static uint64_t offers(const struct hb_spot *p) {
+    uint64_t o = offers_of_history(p) | offers_of_config(p);
+    if (!p->s) {
+        o |= p->h.drafted.is_valid && p->h.drafted.n_rows > 0 ? HB_NEED_VERIFY : 0;
+    } else if (p->s->kind == HB_STEP_COMMIT) {
+        o |= offers_of_commit(p);
+    } else if (p->s->kind == HB_STEP_FORWARD) {
+        o |= offers_of_step(p) | offers_of_verify(p);
+    } else if (p->s->kind == HB_STEP_CAPTURE) {
+        o |= p->s->mode == HB_MODE_TARGET_VERIFY ? HB_NEED_VERIFY : 0;
+        o |= p->s->optional & 128 ? 0 : HB_NEED_NO_LINKS;
+    } else {
+        o |= p->s->bs > 1 ? HB_NEED_TWO_GRAPH_ROWS : 0;
+    }
     o |= p->c->n_steps < HB_MAX_STEPS ? HB_NEED_ROOM : 0;
     return o;
 }
 
 /* Chooses rows; a row with tokens before it where the recipe needs one. */
-static uint32_t choose_rows(struct spot *p, uint32_t needs) {
+static uint64_t choose_rows(struct hb_spot *p, uint64_t needs) {
     const struct hb_case_step *s = p->s;
     const int32_t n_extend = s->n_rows - s->n_decode;
     const int32_t n = needs & HB_NEED_EXTEND ? n_extend : s->n_rows;
@@ -185,7 +239,7 @@ static uint32_t choose_rows(struct spot *p, uint32_t needs) {
 /* --- rows and values
  * -------------------------------------------------------------------------------------------- */
 
-static int32_t row_of(const struct spot *p, enum at at) {
+static int32_t row_of(const struct hb_spot *p, enum at at) {
     switch (at) {
     case AT_0:
         return 0;
@@ -223,6 +277,10 @@ static int32_t row_of(const struct spot *p, enum at at) {
         return p->row * hb_case_draft(p->s);
     case AT_NODE:
         return p->row * hb_case_draft(p->s) + 1;
+    case AT_VARIANT:
+        return hb_rng_below(p->rng, 10);
+    case AT_WINDOWS:
+        return 8;
     default:
         return 0;
     }
@@ -237,8 +295,9 @@ static int64_t one_of(struct hb_rng *rng, const int64_t *values, int32_t n) {
 }
 
 /* Values that are wrong whatever the batch. */
-static int64_t wrong_value(const struct spot *p, enum base base) {
+static int64_t wrong_value(const struct hb_spot *p, enum base base) {
     const struct hb_config *g = &p->config;
+    const int32_t n_ids = g->n_virtual > 0 ? g->n_virtual : g->n_slots;
     switch (base) {
     case B_MODE:
         return ONE_OF(p->rng, 7, 0, 10, -1, INT_MAX, INT_MIN);
@@ -247,9 +306,9 @@ static int64_t wrong_value(const struct spot *p, enum base base) {
     case B_BAD_REQUEST:
         return ONE_OF(p->rng, -1, g->req_pool_size, INT_MAX, INT_MIN);
     case B_BAD_SLOT:
-        return ONE_OF(p->rng, -1, 0, g->n_slots + 1, -2, INT_MAX, INT_MIN);
+        return ONE_OF(p->rng, -1, 0, n_ids + 1, -2, INT_MAX, INT_MIN);
     case B_BAD_TRACK:
-        return ONE_OF(p->rng, -1, 0, g->n_slots + 1, INT64_MAX, INT64_MIN, INT64_C(1) << 32);
+        return ONE_OF(p->rng, -1, 0, n_ids + 1, INT64_MAX, INT64_MIN, INT64_C(1) << 32);
     case B_BAD_LOC:
         return ONE_OF(p->rng, 0, -1, g->n_kv, INT_MAX);
     case B_BAD_KIND:
@@ -260,6 +319,18 @@ static int64_t wrong_value(const struct spot *p, enum base base) {
         return ONE_OF(p->rng, -1, 1);
     case B_BAD_LINK:
         return ONE_OF(p->rng, -2, 0, p->s->row[p->row].length, INT_MAX, INT_MIN);
+    case B_BAD_GRAPH_MODE:
+        return ONE_OF(p->rng, 7, 0, 1, 3, 6, 8, 9, 10, -1, INT_MAX, INT_MIN);
+    case B_BAD_SIZE:
+        return ONE_OF(p->rng, 0, -1, INT_MIN);
+    case B_BAD_RING:
+        return ONE_OF(p->rng, -1, HB_MAX_RING + 1, INT_MAX, INT_MIN);
+    case B_BAD_PAD:
+        return ONE_OF(p->rng, -1, HB_MAX_POOL_PAD + 1, INT_MAX, INT_MIN);
+    case B_BAD_VIRTUAL:
+        return ONE_OF(p->rng, -1, g->n_slots - 1, 1, INT_MIN);
+    case B_BAD_PADDING:
+        return ONE_OF(p->rng, -1, p->s->n_rows + p->s->pad_rows + 1, INT_MAX, INT_MIN);
     case B_NODES:
         return ONE_OF(p->rng, p->h.drafted.nodes[p->row], INT_MAX);
     default:
@@ -267,7 +338,25 @@ static int64_t wrong_value(const struct spot *p, enum base base) {
     }
 }
 
-static int64_t value_of(const struct spot *p, enum base base) {
+static int64_t live_id(const struct hb_spot *p) {
+    for (int32_t q = 0; q < HB_MAX_REQS; q++) {
+        if (hb_history_is_live(&p->h, q)) {
+            return slot_of(p, q);
+        }
+    }
+    return 0;
+}
+
+/* T of a replay or capture. */
+static int64_t step_tokens(const struct hb_spot *p) {
+    const struct hb_case_step *s = p->s;
+    if (s->kind == HB_STEP_CAPTURE) {
+        return (int64_t)s->bs * s->nodes;
+    }
+    return (int64_t)first_token(s, s->n_rows) + (int64_t)s->pad_rows * (hb_step_is_verify(s) ? hb_case_draft(s) : 1);
+}
+
+static int64_t value_of(const struct hb_spot *p, enum base base) {
     const struct hb_case_step *s = p->s;
     const struct hb_config *g = &p->config;
     switch (base) {
@@ -289,7 +378,7 @@ static int64_t value_of(const struct spot *p, enum base base) {
     case B_SUM_LESS_ROW:
         return first_token(s, s->n_rows - s->n_decode) - s->row[p->row].length;
     case B_FREE_SLOT:
-        return p->h.free_list[hb_rng_below(p->rng, p->h.n_free)];
+        return p->h.free_list[hb_rng_below(p->rng, p->h.n_free_ids)];
     case B_TRACK_SLOT:
         return live_track_slot(p);
     case B_ROW_SLOT:
@@ -328,6 +417,18 @@ static int64_t value_of(const struct spot *p, enum base base) {
         return (int64_t)g->spec_rows - p->c->config.spare_rows;
     case B_COMMIT_ROWS:
         return s->n_rows;
+    case B_LIVE_ID:
+        return live_id(p);
+    case B_TOKENS:
+        return step_tokens(p);
+    case B_OTHER_MODE:
+        return s->mode == HB_MODE_DECODE ? ONE_OF(p->rng, HB_MODE_IDLE, HB_MODE_TARGET_VERIFY)
+               : s->mode == HB_MODE_IDLE ? ONE_OF(p->rng, HB_MODE_DECODE, HB_MODE_TARGET_VERIFY)
+                                         : ONE_OF(p->rng, HB_MODE_DECODE, HB_MODE_IDLE);
+    case B_GRAPH_TOKENS:
+        return (int64_t)s->bs * s->nodes;
+    case B_FREE_COUNT:
+        return p->h.n_free;
     case B_LIVE_SLOT:
         return p->h.take[p->h.drafted.take[p->row]].id;
     default:
@@ -335,7 +436,7 @@ static int64_t value_of(const struct spot *p, enum base base) {
     }
 }
 
-static void add_breaks(const struct spot *p, const struct hb_recipe *r, int32_t step,
+static void add_breaks(const struct hb_spot *p, const struct hb_recipe *r, int32_t step,
                        struct hb_case *c) {
     for (int32_t i = 0; i < r->n_breaks; i++) {
         const struct hb_break_recipe *b = &r->brk[i];
@@ -352,124 +453,45 @@ static void add_breaks(const struct spot *p, const struct hb_recipe *r, int32_t 
  * ------------------------------------------------------------------------------------------------
  */
 
-static int apply_on_forward(struct hb_case *c, const struct hb_recipe *r, struct hb_rng *rng,
-                            struct spot *p) {
-    const int32_t start = hb_rng_below(rng, c->n_steps);
-    for (int32_t i = 0; i < c->n_steps; i++) {
-        p->step = (start + i) % c->n_steps;
-        p->s = &c->step[p->step];
-        if (p->s->kind != HB_STEP_FORWARD) {
-            continue;
-        }
-        hb_history_replay(&p->h, c, p->step);
-        const uint32_t found = choose_rows(p, r->needs);
-        if ((r->needs & ~(found | offers(p))) == 0) {
-            add_breaks(p, r, p->step, c);
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* A commit that the history before it allows, with a row that counts. */
-static int apply_on_commit(struct hb_case *c, const struct hb_recipe *r, struct hb_rng *rng,
-                           struct spot *p) {
-    const int32_t start = hb_rng_below(rng, c->n_steps);
-    for (int32_t i = 0; i < c->n_steps; i++) {
-        p->step = (start + i) % c->n_steps;
-        p->s = &c->step[p->step];
-        if (p->s->kind != HB_STEP_COMMIT) {
-            continue;
-        }
-        hb_history_replay(&p->h, c, p->step);
-        if (!p->h.drafted.is_valid || commit_rows(p) == 0) {
-            continue;
-        }
-        p->row = hb_rng_below(rng, commit_rows(p));
-        p->track = p->track2 = -1;
-        for (int32_t k = 0; k < commit_rows(p); k++) {
-            if (p->s->row[k].track) {
-                p->track2 = p->track >= 0 ? k : -1;
-                p->track = p->track >= 0 ? p->track : k;
-            }
-        }
-        p->row = r->needs & HB_NEED_TRACK && p->track >= 0 ? p->track : p->row;
-        if ((r->needs & ~offers(p)) == 0) {
-            add_breaks(p, r, p->step, c);
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* A commit of a row whose slot was given back after the verify. */
-static int apply_freed_commit(struct hb_case *c, struct spot *p) {
-    const struct hb_drafted *d = &p->h.drafted;
-    if (!d->is_valid || d->n_rows == 0 || c->n_steps + 2 > HB_MAX_STEPS ||
-        p->h.take[d->take[0]].is_free) {
+/* Rows of a commit that the history before it allows, with a row that counts; 0 if it does not. */
+static int choose_commit_rows(struct hb_spot *p, uint64_t needs) {
+    if (!p->h.drafted.is_valid || commit_rows(p) == 0) {
         return 0;
     }
-    struct hb_case_step s;
-    hb_gen_step_init(&s, HB_STEP_FREE);
-    s.slot = d->take[0];
-    c->step[c->n_steps++] = s;
-    hb_gen_step_init(&s, HB_STEP_COMMIT);
-    s.n_rows = 1;
-    c->step[c->n_steps++] = s;
+    p->row = hb_rng_below(p->rng, commit_rows(p));
+    p->track = p->track2 = -1;
+    for (int32_t k = 0; k < commit_rows(p); k++) {
+        if (p->s->row[k].track) {
+            p->track2 = p->track >= 0 ? k : -1;
+            p->track = p->track >= 0 ? p->track : k;
+        }
+    }
+    p->row = needs & HB_NEED_TRACK && p->track >= 0 ? p->track : p->row;
     return 1;
 }
 
-/* 1 if nobody holds the slot of a TAKE: it was given back and not taken again. */
-static int is_given_back(const struct hb_history *h, int32_t take) {
-    int held = 0;
-    for (int32_t t = 0; t < h->n_takes; t++) {
-        held |= !h->take[t].is_free && h->take[t].id == h->take[take].id;
-    }
-    return !held;
-}
-
-/* The step that a recipe appends; 0 if the history has nothing for it. */
-static int new_step(const struct spot *p, enum on_step on, struct hb_case_step *s) {
-    static const int32_t kinds[] = {
-        [NEW_TAKE] = HB_STEP_TAKE,  [NEW_FREE] = HB_STEP_FREE,      [NEW_FREE_TWICE] = HB_STEP_FREE,
-        [NEW_COPY] = HB_STEP_COPY,  [NEW_COPY_SELF] = HB_STEP_COPY, [NEW_CHILD] = HB_STEP_ENTRY,
-        [NEW_NULL] = HB_STEP_ENTRY, [NEW_BARE] = HB_STEP_ENTRY,     [NEW_COMMIT] = HB_STEP_COMMIT};
-    hb_gen_step_init(s, kinds[on]);
-    if (on == NEW_COMMIT) {
-        s->n_rows = hb_rng_below(p->rng, 3);
-        return !p->h.drafted.is_valid;
-    }
-    s->slot_kind = on == NEW_TAKE ? 1 : 0;
-    s->slot = s->slot2 = hb_rng_below(p->rng, p->h.n_takes);
-    if (on == NEW_FREE_TWICE || on == NEW_COPY_SELF) {
-        const int wants_free = on == NEW_FREE_TWICE;
-        for (int32_t i = 0; i < p->h.n_takes && is_given_back(&p->h, s->slot) != wants_free; i++) {
-            s->slot = s->slot2 = (s->slot + 1) % p->h.n_takes;
+/* On a step of the history that meets the needs. */
+static int apply_on_step(struct hb_case *c, const struct hb_recipe *r, struct hb_spot *p) {
+    static const int32_t kinds[] = {[ON_FORWARD] = HB_STEP_FORWARD,
+                                    [ON_COMMIT] = HB_STEP_COMMIT,
+                                    [ON_GRAPH_INIT] = HB_STEP_GRAPH_INIT,
+                                    [ON_CAPTURE] = HB_STEP_CAPTURE};
+    const int32_t start = hb_rng_below(p->rng, c->n_steps);
+    for (int32_t i = 0; i < c->n_steps; i++) {
+        p->step = (start + i) % c->n_steps;
+        p->s = &c->step[p->step];
+        if (p->s->kind != kinds[r->on]) {
+            continue;
         }
-        if (p->h.n_takes == 0 || is_given_back(&p->h, s->slot) != wants_free) {
-            return 0;
+        uint64_t found = 0;
+        hb_history_replay(&p->h, c, p->step);
+        if (r->on == ON_FORWARD) {
+            found = choose_rows(p, r->needs);
+        } else if (r->on == ON_COMMIT && !choose_commit_rows(p, r->needs)) {
+            continue;
         }
-    }
-    s->direction = hb_rng_below(p->rng, 2);
-    s->target = on == NEW_CHILD ? HB_ENTRY_CHILD : HB_ENTRY_WRAPPER;
-    s->null_args = on == NEW_NULL || (on == NEW_CHILD && hb_rng_one_in(p->rng, 2));
-    if (on == NEW_NULL || on == NEW_BARE) { /* the entry of an attention layer exists */
-        while (s->layer < p->config.n_layers - 1 &&
-               p->config.layer_kind[s->layer] != HB_LAYER_ATTENTION) {
-            s->layer++;
-        }
-    }
-    return 1;
-}
-
-/* A slot that is given back twice: the first time in a step of its own. */
-static int free_once(struct hb_case *c, struct spot *p) {
-    for (int32_t t = p->h.n_takes - 1; t >= 0; t--) {
-        if (!p->h.take[t].is_free && c->n_steps + 1 < HB_MAX_STEPS) {
-            struct hb_case_step *s = &c->step[c->n_steps++];
-            hb_gen_step_init(s, HB_STEP_FREE);
-            s->slot = t;
-            hb_history_apply(&p->h, c, s);
+        if ((r->needs & ~(found | offers(p))) == 0) {
+            add_breaks(p, r, p->step, c);
             return 1;
         }
     }
@@ -485,35 +507,25 @@ int hb_recipe_apply(struct hb_case *c, int index, struct hb_rng *rng) {
     if (r->unreachable || c->n_breaks + r->n_breaks > HB_MAX_BREAKS) {
         return 0;
     }
-    struct spot p;
+    struct hb_spot p;
     memset(&p, 0, sizeof p);
     p.c = c;
     p.rng = rng;
     hb_case_backend_config(c, &p.config);
-    if (r->on == ON_FORWARD) {
-        return apply_on_forward(c, r, rng, &p);
-    }
-    if (r->on == ON_COMMIT) {
-        return apply_on_commit(c, r, rng, &p);
+    if (r->on != ON_CONFIG && r->on < NEW_TAKE) {
+        return apply_on_step(c, r, &p);
     }
     hb_history_replay(&p.h, c, c->n_steps);
     if (r->needs & ~offers(&p)) {
         return 0;
     }
-    if (r->on == NEW_COMMIT_FREED) {
-        return apply_freed_commit(c, &p);
-    }
     if (r->on == ON_CONFIG) {
         add_breaks(&p, r, -1, c);
         return 1;
     }
-    struct hb_case_step s;
-    if (!new_step(&p, r->on, &s)) {
-        if (r->on != NEW_FREE_TWICE || !free_once(c, &p) || !new_step(&p, r->on, &s)) {
-            return 0;
-        }
+    if (!hb_recipe_steps(c, &p, r->on)) {
+        return 0;
     }
-    c->step[c->n_steps++] = s;
     hb_case_backend_config(c, &p.config); /* one slot more, if the step is a TAKE */
     add_breaks(&p, r, c->n_steps - 1, c);
     return 1;

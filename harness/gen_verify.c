@@ -42,20 +42,21 @@ void hb_history_commit(struct hb_history *h, const struct hb_case_step *s) {
         if (row->accept >= 0) {
             h->take[d->take[r]].position = d->position[r] + d->depth[r][row->accept] + 1;
         }
-        if (row->track && h->n_tracks > 0) {
-            struct hb_taken *dst = &h->take[h->track[row->track_slot % h->n_tracks]];
-            dst->is_known = 1;
-            dst->position = d->position[r] + d->depth[r][row->track_accept] + 1;
+        if (row->track) {
+            const struct hb_taken *t = &h->take[d->take[r]];
+            hb_history_track(h, row, t->request, t->stream,
+                             d->position[r] + d->depth[r][row->track_accept] + 1);
         }
     }
 }
 
 /* --- the builder ------------------------------------------------------------------------------ */
 
-static int32_t drafted_requests(struct hb_gen_state *g, int32_t out[HB_MAX_REQS]) {
+int32_t hb_gen_drafted(struct hb_gen_state *g, int32_t out[HB_MAX_REQS]) {
     int32_t n = 0;
     for (int32_t r = 0; r < HB_MAX_REQS; r++) {
-        if (hb_history_is_live(&g->h, r) && hb_history_position(&g->h, r) > 0) {
+        if (hb_history_is_live(&g->h, r) && hb_history_position(&g->h, r) > 0 &&
+            hb_history_cursor(&g->h, r) == 0) {
             out[n++] = r;
         }
     }
@@ -69,12 +70,12 @@ static void pick_shape(struct hb_gen_state *g, struct hb_case_step *s) {
     s->tree = hb_rng_one_in(&g->rng, 2)   ? HB_TREE_CHAIN
               : hb_rng_one_in(&g->rng, 6) ? HB_TREE_LINKED_CHAIN
                                           : hb_rng_range(&g->rng, HB_TREE_RANDOM, HB_TREE_MAX);
-    if (g->needs & HB_NEED_TREE) {
+    if (g->needs & (HB_NEED_TREE | HB_NEED_TREE_STEP)) {
         s->tree = hb_rng_range(&g->rng, HB_TREE_RANDOM, HB_TREE_MAX);
     }
     s->ragged = g->needs & HB_NEED_UNIFORM ? 0 : s->ragged;
-    s->tree = g->needs & HB_NEED_NO_LINKS || g->o->relation == 54 ? HB_TREE_CHAIN : s->tree;
-    s->ragged = g->o->relation == 58 ? 1 : s->ragged;
+    s->tree = g->needs & HB_NEED_NO_LINKS || g->relation == 54 || g->has.strip ? HB_TREE_CHAIN : s->tree;
+    s->ragged = g->relation == 58 ? 1 : s->ragged;
     int32_t longest = hb_rng_one_in(&g->rng, 4) ? 1 : 1 + hb_rng_below(&g->rng, most);
     const int32_t least = g->needs & HB_NEED_TREE ? 3 : g->needs & HB_NEED_NO_LINKS ? 2 : 1;
     longest = longest < least && least <= most ? least : longest;
@@ -93,10 +94,10 @@ static void pick_shape(struct hb_gen_state *g, struct hb_case_step *s) {
 int hb_gen_add_verify(struct hb_gen_state *g) {
     struct hb_case_step s;
     int32_t live[HB_MAX_REQS];
-    const int32_t n_live = drafted_requests(g, live);
-    const uint32_t pairs = HB_NEED_TWO_ROWS | HB_NEED_TWO_TRACKS;
+    const int32_t n_live = hb_gen_drafted(g, live);
+    const uint64_t pairs = HB_NEED_TWO_ROWS | HB_NEED_TWO_TRACKS | HB_NEED_LATER_TOKENS;
     int32_t n = 1 + hb_rng_below(&g->rng, n_live);
-    n = ((g->needs & pairs) || g->o->relation == 58) && n < 2 ? 2 : n;
+    n = ((g->needs & pairs) || g->relation == 58) && n < 2 ? 2 : n;
     n = n > g->max_requests ? g->max_requests : n;
     n = n > n_live ? n_live : n;
     if (n == 0) {
@@ -112,6 +113,7 @@ int hb_gen_add_verify(struct hb_gen_state *g) {
     s.optional = (g->needs & HB_NEED_MASK) || hb_rng_one_in(&g->rng, 4) ? 8 : 0;
     s.optional |= (g->needs & HB_NEED_ORIGINAL) || hb_rng_one_in(&g->rng, 4) ? 4 : 0;
     s.optional |= hb_rng_one_in(&g->rng, 8) ? 16 : 0;
+    s.optional |= (g->needs & HB_NEED_CPU) || hb_rng_one_in(&g->rng, 4) ? 32 : 0;
     s.optional &= g->needs & HB_NEED_NO_MASK ? ~8 : ~0;
     if (g->c->config.n_layers > 1 && hb_rng_one_in(&g->rng, 24)) {
         s.layer_mask = 1 << hb_rng_below(&g->rng, g->c->config.n_layers);
@@ -119,23 +121,20 @@ int hb_gen_add_verify(struct hb_gen_state *g) {
     return hb_gen_push(g, &s);
 }
 
-/* Track slots that exist, each one once. */
+/* Track slots that exist, each one once; with ping-pong each request has its own. */
 static void pick_commit_tracks(struct hb_gen_state *g, struct hb_case_step *s) {
     int32_t usable[HB_MAX_STEPS];
-    int32_t n = 0;
-    for (int32_t k = 0; k < g->h.n_tracks; k++) {
-        if (!g->h.take[g->h.track[k]].is_free) {
-            usable[n++] = k;
-        }
-    }
-    hb_rng_shuffle(&g->rng, usable, n);
+    int32_t n = hb_gen_usable_tracks(g, usable);
+    const int has_own = g->c->config.ping_pong != HB_PING_PONG_OFF;
     const int is_forced = (g->needs & (HB_NEED_TRACK | HB_NEED_TWO_TRACKS)) != 0;
-    for (int32_t r = 0; r < s->n_rows && r < g->h.drafted.n_rows && n > 0; r++) {
-        if (!is_forced && hb_rng_one_in(&g->rng, 2)) {
+    for (int32_t r = 0; r < s->n_rows && r < g->h.drafted.n_rows; r++) {
+        const struct hb_taken *t = &g->h.take[g->h.drafted.take[r]];
+        const int can = has_own ? hb_ping_pong_target(&g->h.ping_pong[t->request]) > 0 : n > 0;
+        if (!can || (!is_forced && hb_rng_one_in(&g->rng, 2))) {
             continue;
         }
         s->row[r].track = 1;
-        s->row[r].track_slot = usable[--n];
+        s->row[r].track_slot = has_own ? 0 : usable[--n];
         s->row[r].track_accept = g->is_compact && s->row[r].accept >= 0
                                      ? s->row[r].accept /* 51: decode steps pass it */
                                      : hb_rng_below(&g->rng, g->h.drafted.nodes[r]);
@@ -188,15 +187,7 @@ static int can_commit(const struct hb_gen_state *g) {
     return ok;
 }
 
-void hb_gen_add_round(struct hb_gen_state *g) {
-    if (!hb_gen_add_verify(g)) {
-        (void)hb_gen_add_forward(g); /* a forward gives the requests tokens */
-        return;
-    }
-    if (hb_rng_one_in(&g->rng, 8) && !g->is_compact) { /* the same drafts or others */
-        const struct hb_case_step s = g->c->step[g->c->n_steps - 1];
-        (void)(hb_rng_one_in(&g->rng, 2) ? hb_gen_push(g, &s) : hb_gen_add_verify(g));
-    }
+void hb_gen_add_commits(struct hb_gen_state *g) {
     if (!can_commit(g) || (hb_rng_one_in(&g->rng, 8) && !g->needs && !g->is_compact)) {
         return; /* all drafts are dropped */
     }
@@ -207,7 +198,22 @@ void hb_gen_add_round(struct hb_gen_state *g) {
     if (hb_rng_one_in(&g->rng, 8)) {
         (void)add_empty_commit(g);
     }
+    if (g->h.drafted.n_rows > 0) { /* a commit finds the rows where they are then */
+        hb_gen_add_move(g, g->h.drafted.take[hb_rng_below(&g->rng, g->h.drafted.n_rows)]);
+    }
     if (add_commit(g) && hb_rng_one_in(&g->rng, 6)) {
         add_commit_again(g);
     }
+}
+
+void hb_gen_add_round(struct hb_gen_state *g) {
+    if (!hb_gen_add_verify(g)) {
+        (void)hb_gen_add_forward(g); /* a forward gives the requests tokens */
+        return;
+    }
+    if (hb_rng_one_in(&g->rng, 8) && !g->is_compact) { /* the same drafts or others */
+        const struct hb_case_step s = g->c->step[g->c->n_steps - 1];
+        (void)(hb_rng_one_in(&g->rng, 2) ? hb_gen_push(g, &s) : hb_gen_add_verify(g));
+    }
+    hb_gen_add_commits(g);
 }

@@ -134,7 +134,12 @@ static void add_step(struct hb_case *c, struct hb_rng *r) {
     s.request = hb_rng_below(r, HB_MAX_REQS);
     s.slot_kind = hb_rng_below(r, 2);
     s.slot = hb_rng_below(r, h.n_takes);
-    s.slot2 = hb_rng_below(r, h.n_takes);
+    s.slot2 = hb_rng_below(r, h.n_takes + 1) - 1;
+    s.match = hb_rng_one_in(r, 4) ? hb_rng_below(r, HB_MAX_REQS) : -1;
+    s.prefix = hb_rng_one_in(r, 3) ? hb_rng_below(r, 40) : 0;
+    s.bs = 1 + hb_rng_below(r, HB_MAX_ROWS);
+    s.nodes = 1 + hb_rng_below(r, 4);
+    s.replay = h.graph_rows > 0 && hb_rng_one_in(r, 2);
     s.from = hb_rng_below(r, h.n_tracks + 1) - 1;
     s.layer = hb_rng_below(r, c->config.n_layers);
     for (int32_t q = 0; q < HB_MAX_REQS && hb_step_has_rows(s.kind); q++) {
@@ -174,6 +179,72 @@ static void add_round(struct hb_case *c, struct hb_rng *r) {
         s.row[i].track = hb_rng_one_in(r, 4);
     }
     (void)insert_step(c, at + 1, &s);
+}
+
+/* graph_init, unless there is one, the capture of a size, and a forward that is its replay. */
+static void add_graph(struct hb_case *c, struct hb_rng *r) {
+    struct hb_case_step s;
+    struct hb_history h;
+    int32_t at = hb_rng_below(r, c->n_steps + 1);
+    hb_history_replay(&h, c, c->n_steps);
+    struct hb_case_config *g = &c->config;
+    g->graph_rows = g->graph_rows > 0 ? g->graph_rows : HB_MAX_ROWS;
+    if (h.graph_rows == 0) {
+        hb_gen_step_init(&s, HB_STEP_GRAPH_INIT);
+        s.bs = g->graph_rows;
+        s.nodes = g->graph_draft;
+        at += insert_step(c, 0, &s);
+    }
+    hb_gen_step_init(&s, HB_STEP_CAPTURE);
+    s.bs = 1 + hb_rng_below(r, g->graph_rows);
+    s.mode = hb_rng_one_in(r, 3) ? HB_MODE_TARGET_VERIFY : HB_MODE_DECODE;
+    s.nodes = h.graph_rows == 0 ? g->graph_draft : h.graph_draft;
+    s.optional = hb_rng_one_in(r, 2) ? 128 : 0;
+    const int32_t bs = s.bs;
+    const int32_t mode = s.mode;
+    const int32_t nodes = s.nodes;
+    if (!insert_step(c, at, &s)) {
+        return;
+    }
+    hb_history_replay(&h, c, at);
+    hb_gen_step_init(&s, HB_STEP_FORWARD);
+    s.replay = 1;
+    s.mode = mode;
+    s.draft = mode == HB_MODE_TARGET_VERIFY ? nodes : 0;
+    for (int32_t q = 0; q < HB_MAX_REQS && s.n_rows < bs; q++) {
+        if (hb_history_is_live(&h, q) && hb_rng_below(r, 3) > 0) {
+            s.row[s.n_rows++].request = q;
+        }
+    }
+    s.pad_rows = bs - s.n_rows;
+    (void)insert_step(c, at + 1, &s);
+}
+
+/* A forward becomes a replay of the size that its rows and padding have, or the other way round. */
+static void change_replay(struct hb_case *c, struct hb_rng *r) {
+    struct hb_case_step *s = any_step(c, r);
+    if (s->kind == HB_STEP_FORWARD) {
+        s->replay ^= 1;
+        s->pad_tokens = 0;
+    }
+}
+
+/* Padding and live rows change places in number: the batch size, and with it the graph, stays. */
+static void change_padding(struct hb_case *c, struct hb_rng *r) {
+    struct hb_case_step *s = any_step(c, r);
+    if (s->n_rows > 1 && hb_step_has_rows(s->kind) && s->kind != HB_STEP_COMMIT) {
+        s->n_rows--;
+        s->pad_rows++;
+    }
+}
+
+static void change_feature(struct hb_case *c, struct hb_rng *r) {
+    struct hb_case_config *g = &c->config;
+    int32_t *const features[] = {&g->ring_length,   &g->virtual_ids, &g->ping_pong,     &g->track_chunks,
+                                 &g->window_layout, &g->pool_pad,    &g->track_by_layer};
+    static const int32_t most[] = {8, 4, 3, 4, 1, 5, 1};
+    const int32_t i = hb_rng_below(r, (int32_t)(sizeof most / sizeof *most));
+    *features[i] = hb_rng_below(r, most[i] + 1);
 }
 
 static void change_commit(struct hb_case *c, struct hb_rng *r) {
@@ -297,7 +368,8 @@ static void (*const changes[])(struct hb_case *, struct hb_rng *) = {
     change_row,    change_row,    change_length, change_length, change_mode,    change_seed,
     change_break,  add_step,      add_step,      remove_step,   duplicate_step, swap_steps,
     add_row,       remove_row,    duplicate_row, swap_rows,     add_break,      add_recipe,
-    remove_break,  remove_break,  add_round,     change_commit};
+    remove_break,  remove_break,  add_round,     change_commit,  add_graph,
+    add_graph,     change_replay, change_padding, change_feature};
 
 void hb_mutate_case(struct hb_case *c, uint64_t seed) {
     enum { TRIES = 8 };

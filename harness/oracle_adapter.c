@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The float64 oracle behind the adapter table (contracts.md section 2): a backend whose numbers are
  * the reference and whose statuses are the prediction. It must pass every check, which tests the
- * harness itself. Construction, buffers, slots and regions; forwards are in oracle_forward.c,
- * commits in oracle_verify.c. */
+ * harness itself. Construction and buffers; what else there is stands in the other oracle_*.c. */
 #include "harness/oracle_adapter.h"
 
 #include <math.h>
@@ -13,8 +12,6 @@
 #include "harness/run.h"
 #include "harness/values.h"
 
-/* More pool memory than this is refused as out of memory. */
-static const uint64_t MOST_BYTES = UINT64_C(1) << 32;
 enum { POISON = 0xff }; /* NaN in both activation types */
 
 int32_t hb_oracle_pass(struct hb_error *dst, const struct hb_error *src) {
@@ -36,17 +33,6 @@ void hb_oracle_widths(const struct hb_config *config, int32_t kind, int64_t widt
         width[0] = width[3] = query;
         width[1] = width[2] = key;
     }
-}
-
-uint64_t hb_oracle_slot_bytes(const struct hb_config *config, int32_t part) {
-    int64_t width[4];
-    hb_oracle_widths(config, HB_LAYER_MAMBA2, width);
-    if (part == 0) {
-        return (uint64_t)width[1] * (uint64_t)(config->conv_width - 1) *
-               (uint64_t)hb_dtype_bytes(config->act_dtype);
-    }
-    return (uint64_t)width[0] * (uint64_t)config->state_size *
-           (uint64_t)hb_dtype_bytes(config->state_dtype);
 }
 
 /* Upper bounds that float64 arithmetic with one rounding per output keeps: those of a token
@@ -77,7 +63,15 @@ static void fill_caps(struct hb_caps *caps) {
                              .batch_invariant = 1,
                              .exact_guards = 1,
                              .tree_verify = 1,
-                             .ragged_verify = 1};
+                             .ragged_verify = 1,
+                             .graphs = 1,
+                             .ring = 1,
+                             .virtual_slots = 1,
+                             .pool_pad = 1,
+                             .track_by_layer = 1,
+                             .window_layouts = (1U << HB_N_WINDOW_LAYOUTS) - 1,
+                             .replay_exact = (1U << HB_N_FORMS) - 1,
+                             .verify_exact = (1U << HB_N_FORMS) - 1};
     for (int form = 0; form < HB_N_FORMS; form++) {
         for (int path = 0; path < HB_N_PATHS; path++) {
             for (int32_t dtype = 0; dtype < HB_N_FLOAT_DTYPES; dtype++) {
@@ -98,7 +92,7 @@ static int32_t oracle_describe(void *ctx, struct hb_caps *caps, struct hb_error 
 
 /* ---- construction ---- */
 
-static int32_t no_memory(struct hb_error *err, const char *what) {
+int32_t hb_oracle_no_memory(struct hb_error *err, const char *what) {
     return hb_fail_text(err, HB_ERR_MEMORY, "out of memory: %s", what);
 }
 
@@ -108,48 +102,15 @@ static void oracle_destroy(void *handle) {
         return;
     }
     for (int32_t i = 0; i < HB_MAX_LAYERS; i++) {
-        for (int32_t part = 0; part < HB_ORACLE_POOLS; part++) {
-            free(o->layer[i].pool[part]);
-        }
         free(o->layer[i].numbers);
     }
+    hb_oracle_regions_free(o);
     hb_ref_state_free(o->state);
     hb_ref_state_free(o->at);
     hb_slot_model_destroy(&o->slots);
     hb_oracle_forward_drop(&o->forward);
     hb_oracle_verify_drop(&o->verify);
     free(o);
-}
-
-/* Bytes of one pool of a layer, 0 where it has none; returns 0 when they are more than MOST_BYTES.
- */
-static int pool_bytes(const struct hb_config *c, int32_t kind, int32_t pool, uint64_t *bytes) {
-    int64_t width[4];
-    hb_oracle_widths(c, kind, width);
-    int caches = pool >= HB_ORACLE_CACHES;
-    int conv = pool % 2 == 0;
-    uint64_t factor[4] = {(uint64_t)c->n_kv, (uint64_t)width[1], 1, 1};
-    int32_t dtype = c->act_dtype;
-    *bytes = 0;
-    if (caches && (c->spec_rows == 0 || kind != HB_LAYER_MAMBA2)) {
-        return 1;
-    }
-    if (kind == HB_LAYER_MAMBA2) {
-        factor[0] = (uint64_t)(caches ? c->spec_rows : c->n_slots + (int64_t)1);
-        factor[1] = (uint64_t)(conv ? width[1] : width[0]);
-        factor[2] = (uint64_t)(conv ? c->conv_width - 1 : c->state_size);
-        factor[3] = (uint64_t)(caches ? c->max_draft : 1);
-        dtype = conv ? c->act_dtype : c->state_dtype;
-    }
-    uint64_t n = (uint64_t)hb_dtype_bytes(dtype);
-    for (int i = 0; i < 4; i++) {
-        if (factor[i] > MOST_BYTES / n) {
-            return 0;
-        }
-        n *= factor[i];
-    }
-    *bytes = n;
-    return 1;
 }
 
 /* Copies one parameter array behind the ones before it. */
@@ -175,7 +136,7 @@ static int32_t copy_params(const struct hb_config *c, const struct hb_layer_para
     int64_t n = width[1] * (c->conv_width + 1) + 3 * (int64_t)c->n_heads + width[0];
     float *space = malloc((size_t)n * sizeof *space);
     if (space == NULL) {
-        return no_memory(err, "parameters");
+        return hb_oracle_no_memory(err, "parameters");
     }
     layer->numbers = space;
     layer->params.conv_weight = keep(p->conv_weight, width[1] * c->conv_width, &space);
@@ -189,20 +150,7 @@ static int32_t copy_params(const struct hb_config *c, const struct hb_layer_para
 
 static int32_t create_layer(struct hb_oracle *o, int32_t i, const struct hb_layer_params *params,
                             struct hb_error *err) {
-    struct hb_oracle_layer *layer = &o->layer[i];
-    int32_t kind = o->config.layer_kind[i];
-    for (int32_t part = 0; part < HB_ORACLE_POOLS; part++) {
-        if (!pool_bytes(&o->config, kind, part, &layer->bytes[part])) {
-            return no_memory(err, "state pool");
-        }
-        if (layer->bytes[part] > 0) {
-            layer->pool[part] = calloc(layer->bytes[part], 1);
-            if (layer->pool[part] == NULL) {
-                return no_memory(err, "state pool");
-            }
-        }
-    }
-    if (kind != HB_LAYER_MAMBA2) {
+    if (o->config.layer_kind[i] != HB_LAYER_MAMBA2) {
         return HB_OK;
     }
     if (params == NULL) {
@@ -212,10 +160,10 @@ static int32_t create_layer(struct hb_oracle *o, int32_t i, const struct hb_laye
         o->state = hb_ref_state_new(&o->config);
         o->at = hb_ref_state_new(&o->config);
         if (o->state == NULL || o->at == NULL) {
-            return no_memory(err, "state");
+            return hb_oracle_no_memory(err, "state");
         }
     }
-    return copy_params(&o->config, &params[i], layer, err);
+    return copy_params(&o->config, &params[i], &o->layer[i], err);
 }
 
 static int32_t oracle_create(void *ctx, const struct hb_config *config,
@@ -234,13 +182,18 @@ static int32_t oracle_create(void *ctx, const struct hb_config *config,
     }
     struct hb_oracle *o = calloc(1, sizeof *o);
     if (o == NULL) {
-        return no_memory(err, "handle");
+        return hb_oracle_no_memory(err, "handle");
     }
     o->config = *config;
     o->caps = caps;
     int32_t status = hb_slot_model_init(&o->slots, config);
     if (status != HB_OK) {
-        (void)no_memory(err, "slots");
+        (void)hb_oracle_no_memory(err, "slots");
+    } else {
+        status = hb_oracle_regions_make(o);
+        if (status != HB_OK) {
+            (void)hb_oracle_no_memory(err, "state pool");
+        }
     }
     for (int32_t i = 0; i < config->n_layers && status == HB_OK; i++) {
         status = create_layer(o, i, params, err);
@@ -260,9 +213,9 @@ static int32_t oracle_buf_alloc(void *handle, uint64_t bytes, struct hb_buf *out
     if (handle == NULL) {
         return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
     }
-    void *block = bytes <= MOST_BYTES ? malloc(bytes > 0 ? bytes : 1) : NULL;
+    void *block = bytes <= HB_ORACLE_MOST_BYTES ? malloc(bytes > 0 ? bytes : 1) : NULL;
     if (block == NULL) {
-        return no_memory(err, "buffer");
+        return hb_oracle_no_memory(err, "buffer");
     }
     memset(block, POISON, bytes);
     *out = (struct hb_buf){(uint64_t)(uintptr_t)block, 0, bytes};
@@ -307,75 +260,6 @@ static int32_t oracle_buf_read(void *handle, struct hb_buf buf, void *dst, uint6
     return status;
 }
 
-/* ---- slots ---- */
-
-static int32_t oracle_slot_take(void *handle, int32_t n, int32_t kind, int32_t *ids,
-                                struct hb_error *err) {
-    struct hb_oracle *o = handle;
-    struct hb_error e;
-    if (o == NULL) {
-        return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
-    }
-    hb_expect_take(&o->slots, n, kind, &e);
-    if (e.status != HB_OK) {
-        return hb_oracle_pass(err, &e);
-    }
-    for (int32_t i = 0; i < n; i++) {
-        uint64_t slot = (uint64_t)o->slots.free_list[i];
-        for (int32_t l = 0; l < o->config.n_layers; l++) {
-            for (int32_t part = 0; part < 2 && o->config.layer_kind[l] == HB_LAYER_MAMBA2; part++) {
-                uint64_t bytes = hb_oracle_slot_bytes(&o->config, part);
-                memset(o->layer[l].pool[part] + slot * bytes, 0, bytes);
-            }
-        }
-    }
-    hb_slot_model_take(&o->slots, n, kind, ids);
-    return HB_OK;
-}
-
-static int32_t oracle_slot_free(void *handle, int32_t n, const int32_t *ids, struct hb_error *err) {
-    struct hb_oracle *o = handle;
-    struct hb_error e;
-    if (o == NULL) {
-        return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
-    }
-    hb_expect_free(&o->slots, n, ids, &e);
-    if (e.status == HB_OK) {
-        hb_slot_model_release(&o->slots, n, ids);
-    }
-    return hb_oracle_pass(err, &e);
-}
-
-static int32_t oracle_slot_copy(void *handle, int32_t src, int32_t dst, struct hb_error *err) {
-    struct hb_oracle *o = handle;
-    struct hb_error e;
-    if (o == NULL) {
-        return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
-    }
-    hb_expect_copy(&o->slots, src, dst, &e);
-    for (int32_t l = 0; l < o->config.n_layers && e.status == HB_OK; l++) {
-        for (int32_t part = 0; part < 2 && o->config.layer_kind[l] == HB_LAYER_MAMBA2; part++) {
-            uint64_t bytes = hb_oracle_slot_bytes(&o->config, part);
-            unsigned char *pool = o->layer[l].pool[part];
-            memcpy(pool + (uint64_t)dst * bytes, pool + (uint64_t)src * bytes, bytes);
-        }
-    }
-    return hb_oracle_pass(err, &e);
-}
-
-static int32_t oracle_table_set(void *handle, int32_t req, int32_t slot, struct hb_error *err) {
-    struct hb_oracle *o = handle;
-    struct hb_error e;
-    if (o == NULL) {
-        return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
-    }
-    hb_expect_table(&o->slots, req, &e);
-    if (e.status == HB_OK) {
-        o->slots.table[req] = slot;
-    }
-    return hb_oracle_pass(err, &e);
-}
-
 static uint64_t oracle_launches(void *handle) {
     const struct hb_oracle *o = handle;
     return o != NULL ? o->launches : 0;
@@ -390,11 +274,16 @@ const struct hb_adapter *hb_adapter_oracle(void) {
                                             .buf_free = oracle_buf_free,
                                             .buf_write = oracle_buf_write,
                                             .buf_read = oracle_buf_read,
-                                            .slot_take = oracle_slot_take,
-                                            .slot_free = oracle_slot_free,
-                                            .slot_copy = oracle_slot_copy,
-                                            .table_set = oracle_table_set,
+                                            .slot_take = hb_oracle_slot_take,
+                                            .slot_free = hb_oracle_slot_free,
+                                            .slot_copy = hb_oracle_slot_copy,
+                                            .slot_publish = hb_oracle_slot_publish,
+                                            .slot_move = hb_oracle_slot_move,
+                                            .table_set = hb_oracle_table_set,
                                             .begin = hb_oracle_begin,
+                                            .graph_init = hb_oracle_graph_init,
+                                            .capture = hb_oracle_capture,
+                                            .replay = hb_oracle_replay,
                                             .layer = hb_oracle_layer,
                                             .finish = hb_oracle_finish,
                                             .entry = hb_oracle_entry,

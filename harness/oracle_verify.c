@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Verification and commit of the float64 oracle behind the adapter table (speculative.md sections
- * 1-5). The layers themselves are in oracle_forward.c: node t of a row is one decode token from the
+ * 1-5). The layers themselves are in oracle_layer.c: node t of a row is one decode token from the
  * stored state of its parent, so an entry is what decoding its path token by token would store. */
 #include "harness/oracle_adapter.h"
 
@@ -8,23 +8,31 @@
 #include <string.h>
 
 #include "harness/tree.h"
+#include "harness/values.h"
 
 static int32_t nodes_of(const struct hb_batch *b, int32_t r) {
     const int32_t *layout = b->ragged_verify_layout.data;
     return layout == NULL ? b->draft_token_num : layout[r + 1] - layout[r];
 }
 
-int32_t hb_oracle_verify_rows(struct hb_oracle_forward *f, const struct hb_batch *b) {
+int32_t hb_oracle_verify_rows(const struct hb_oracle *o, struct hb_oracle_forward *f,
+                              const struct hb_batch *b) {
     size_t rows = (size_t)f->n_rows;
     size_t nodes = 0;
     for (int32_t r = 0; r < f->n_rows; r++) {
         nodes += (size_t)nodes_of(b, r);
     }
-    f->draft = calloc(2 * rows + nodes + 1, sizeof *f->draft);
-    if (f->draft == NULL) {
+    struct hb_oracle_draft *draft = &f->draft;
+    draft->generations =
+        calloc(1, (rows + 1) * sizeof(int64_t) + (2 * rows + nodes) * sizeof(int32_t));
+    if (draft->generations == NULL) {
         return HB_ERR_MEMORY;
     }
-    int32_t *parent = f->draft + 2 * rows;
+    void *rest = draft->generations + rows + 1;
+    draft->ids = rest;
+    draft->nodes = draft->ids + rows;
+    draft->parents = draft->nodes + rows;
+    int32_t *parent = draft->parents;
     for (int32_t r = 0; r < f->n_rows; r++) {
         struct hb_oracle_row *row = &f->rows[r];
         ptrdiff_t first = (ptrdiff_t)r * b->draft_token_num;
@@ -35,8 +43,9 @@ int32_t hb_oracle_verify_rows(struct hb_oracle_forward *f, const struct hb_batch
         (void)hb_tree_parents(linked ? b->retrieve_next_token.data + first : NULL,
                               linked ? b->retrieve_next_sibling.data + first : NULL, row->n,
                               parent);
-        f->draft[r] = row->slot;
-        f->draft[rows + (size_t)r] = row->n;
+        draft->ids[r] = row->id;
+        draft->nodes[r] = row->n;
+        draft->generations[r] = o->slots.generation[row->id];
         parent += row->n;
     }
     return HB_OK;
@@ -53,39 +62,88 @@ int32_t hb_oracle_ancestors(const struct hb_oracle_row *row, int32_t t, int32_t 
 }
 
 void hb_oracle_verify_drop(struct hb_oracle_verify *verify) {
-    free(verify->draft);
+    free(verify->draft.generations);
     memset(verify, 0, sizeof *verify);
 }
 
 void hb_oracle_verify_end(struct hb_oracle *o) {
     struct hb_oracle_forward *f = &o->forward;
     hb_oracle_verify_drop(&o->verify);
-    o->verify = (struct hb_oracle_verify){
-        .phase = {.has_verify = 1,
-                  .batch_size = f->batch_size,
-                  .real_rows = f->n_rows,
-                  .slots = f->draft,
-                  .nodes = f->draft + f->n_rows},
-        .layers_run = f->phase.layers_run,
-        .draft = f->draft};
-    f->draft = NULL;
+    o->verify = (struct hb_oracle_verify){.phase = {.has_verify = 1,
+                                                    .batch_size = f->batch_size,
+                                                    .real_rows = f->n_rows,
+                                                    .slots = f->draft.ids,
+                                                    .generations = f->draft.generations,
+                                                    .nodes = f->draft.nodes},
+                                          .layers_run = f->phase.layers_run,
+                                          .draft = f->draft};
+    f->draft = (struct hb_oracle_draft){0};
 }
 
-/* State of the node in row r, step `step` -> slot, in every Mamba2 layer of the verify: bit-exact
- * copies. */
-static void copy_entry(struct hb_oracle *o, int32_t r, int32_t step, int64_t slot) {
+/* ---- entries of the intermediate caches ---- */
+
+/* Where the window of channel ch after node t of row r starts. A strip holds the windows of a row
+ * one column apart (state-pool.md section 4). */
+static unsigned char *window_at(const struct hb_config *c, const struct hb_oracle_layer *layer,
+                                int64_t r, int64_t t, int64_t ch, size_t item) {
+    int64_t window = c->conv_width - 1;
+    int64_t channels = (int64_t)(layer->entry[HB_POOL_CONV] / item) / window;
+    int64_t dense = ((r * c->max_draft + t) * channels + ch) * window;
+    int64_t strip = (r * channels + ch) * (c->max_draft + window - 1) + t;
+    return layer->pool[HB_POOL_CACHE_CONV] +
+           (uint64_t)(c->window_layout == HB_WINDOWS_STRIP ? strip : dense) * item;
+}
+
+/* The window after node t of row r, dense, out of the cache. */
+static void read_window(const struct hb_config *c, const struct hb_oracle_layer *layer, int32_t r,
+                        int32_t t, unsigned char *out) {
+    size_t item = (size_t)hb_dtype_bytes(c->act_dtype);
+    size_t bytes = (size_t)(c->conv_width - 1) * item;
+    for (int64_t ch = 0; (size_t)ch * bytes < layer->entry[HB_POOL_CONV]; ch++) {
+        memcpy(out + (size_t)ch * bytes, window_at(c, layer, r, t, ch, item), bytes);
+    }
+}
+
+/* And into it. */
+static void write_window(const struct hb_config *c, const struct hb_oracle_layer *layer, int32_t r,
+                         int32_t t, const unsigned char *in) {
+    size_t item = (size_t)hb_dtype_bytes(c->act_dtype);
+    size_t bytes = (size_t)(c->conv_width - 1) * item;
+    for (int64_t ch = 0; (size_t)ch * bytes < layer->entry[HB_POOL_CONV]; ch++) {
+        memcpy(window_at(c, layer, r, t, ch, item), in + (size_t)ch * bytes, bytes);
+    }
+}
+
+static unsigned char *ssm_at(const struct hb_config *c, const struct hb_oracle_layer *layer,
+                             int32_t r, int32_t t) {
+    uint64_t node = (uint64_t)r * (uint64_t)c->max_draft + (uint64_t)t;
+    return layer->pool[HB_POOL_CACHE_SSM] + node * layer->entry[HB_POOL_TEMPORAL];
+}
+
+void hb_oracle_node_store(const struct hb_config *c, struct hb_oracle_layer *layer, int32_t r,
+                          int32_t t, const unsigned char *bytes) {
+    write_window(c, layer, r, t, bytes);
+    memcpy(ssm_at(c, layer, r, t), bytes + layer->entry[HB_POOL_CONV],
+           layer->entry[HB_POOL_TEMPORAL]);
+}
+
+/* State of the node in row r, step `step` -> slot of an id, in every Mamba2 layer of the verify:
+ * bit-exact copies. */
+static void commit_entry(struct hb_oracle *o, int32_t r, int32_t step, int64_t id) {
+    uint64_t slot = (uint64_t)hb_slot_model_slot(&o->slots, (int32_t)id);
     for (int32_t l = 0; l < o->config.n_layers; l++) {
-        int ran = ((o->verify.layers_run >> l) & 1U) != 0;
-        for (int32_t part = 0; part < 2 && ran && o->config.layer_kind[l] == HB_LAYER_MAMBA2;
-             part++) {
-            uint64_t bytes = hb_oracle_slot_bytes(&o->config, part);
-            uint64_t entry = (uint64_t)r * (uint64_t)o->config.max_draft + (uint64_t)step;
-            memcpy(o->layer[l].pool[part] + (uint64_t)slot * bytes,
-                   o->layer[l].pool[HB_ORACLE_CACHES + part] + entry * bytes, bytes);
+        struct hb_oracle_layer *layer = &o->layer[l];
+        if (((o->verify.layers_run >> l) & 1U) && o->config.layer_kind[l] == HB_LAYER_MAMBA2) {
+            uint64_t bytes = layer->entry[HB_POOL_TEMPORAL];
+            read_window(&o->config, layer, r, step,
+                        layer->pool[HB_POOL_CONV] + slot * layer->entry[HB_POOL_CONV]);
+            memcpy(layer->pool[HB_POOL_TEMPORAL] + slot * bytes, ssm_at(&o->config, layer, r, step),
+                   bytes);
         }
     }
 }
 
+/* All rows, then all checkpoints. */
 int32_t hb_oracle_commit(void *handle, const struct hb_commit *commit, struct hb_error *err) {
     struct hb_oracle *o = handle;
     struct hb_error e;
@@ -97,12 +155,15 @@ int32_t hb_oracle_commit(void *handle, const struct hb_commit *commit, struct hb
         return hb_oracle_pass(err, &e);
     }
     int32_t live = o->verify.phase.real_rows;
-    for (int32_t r = 0; r < commit->n_rows && r < live; r++) {
+    int32_t n = commit->n_rows < live ? commit->n_rows : live;
+    for (int32_t r = 0; r < n; r++) {
         if (commit->step.data[r] >= 0) {
-            copy_entry(o, r, commit->step.data[r], o->verify.phase.slots[r]);
+            commit_entry(o, r, commit->step.data[r], o->verify.phase.slots[r]);
         }
-        if (commit->track_indices.data != NULL && commit->track_steps.data[r] >= 0) {
-            copy_entry(o, r, commit->track_steps.data[r], commit->track_indices.data[r]);
+    }
+    for (int32_t r = 0; r < n && commit->track_indices.data != NULL; r++) {
+        if (commit->track_steps.data[r] >= 0) {
+            commit_entry(o, r, commit->track_steps.data[r], commit->track_indices.data[r]);
         }
     }
     return HB_OK;

@@ -119,6 +119,15 @@ static void add_ratios(cJSON *o, double ratio[HB_N_OPS][HB_N_FLOAT_DTYPES]) {
     }
 }
 
+static void add_broken(cJSON *o, const struct hb_message *m) {
+    cJSON *list = cJSON_AddArrayToObject(o, "rules_broken");
+    for (int32_t r = 1; list && r < 256; r++) {
+        if (m->broken[r / 8] >> (r % 8) & 1) {
+            cJSON_AddItemToArray(list, cJSON_CreateNumber(r));
+        }
+    }
+}
+
 static char *print_and_delete(cJSON *o) {
     char *text = cJSON_PrintUnformatted(o);
     cJSON_Delete(o);
@@ -165,6 +174,8 @@ char *hb_record_result(const struct hb_record_context *ctx, const struct hb_mess
     cJSON_AddNumberToObject(o, "tokens", (double)m->tokens);
     cJSON_AddNumberToObject(o, "launches", (double)m->launches);
     add_ratios(o, ratio);
+    add_broken(o, m);
+    cJSON_AddBoolToObject(o, "second_run", m->has_second_run);
     return print_and_delete(o);
 }
 

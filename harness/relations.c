@@ -15,9 +15,11 @@
 static int kv_complete(const struct hb_case *c) {
     for (int32_t i = 0; i < c->n_steps; i++) {
         const struct hb_case_step *s = &c->step[i];
-        int32_t left_out = hb_relation_is_forward(s) ? s->layer_mask : ~(1 << (s->layer & 31));
-        const int consumes = hb_relation_is_forward(s) || s->kind == HB_STEP_ENTRY;
-        if (consumes && s->n_rows > 0 && (left_out & c->config.attn_mask)) {
+        const int is_entry = s->kind == HB_STEP_ENTRY;
+        const int is_capture = s->kind == HB_STEP_CAPTURE; /* replays run its layers */
+        const int32_t left_out = is_entry ? ~(1 << (s->layer & 31)) : s->layer_mask;
+        const int consumes = (hb_relation_is_forward(s) || is_entry) && s->n_rows > 0;
+        if ((consumes || is_capture) && (left_out & c->config.attn_mask)) {
             return 0;
         }
     }
@@ -51,8 +53,8 @@ static int agree(enum hb_exactness e, double a, double bound_a, double b, double
     return fabs(a - b) <= bound_a + bound_b;
 }
 
-static void fail(struct hb_verdict *v, int32_t number, const char *what, int32_t layer, int64_t pos,
-                 int64_t element, double a, double b, double bound) {
+void hb_relation_fail(struct hb_verdict *v, int32_t number, const char *what, int32_t layer,
+                      int64_t pos, int64_t element, double a, double b, double bound) {
     v->at.layer = layer;
     v->at.token = pos;
     v->at.element = element;
@@ -67,6 +69,22 @@ static void fail(struct hb_verdict *v, int32_t number, const char *what, int32_t
         number, what, layer, (long long)pos, (long long)element, a, b, bound);
 }
 
+/* 39: of the request that started again from a checkpoint of another one. */
+static int is_clone(const struct hb_transform *t, const struct hb_captured *x) {
+    return t->twist.is_clone && x->request == t->twist.clone;
+}
+
+/* 36: what the changed tokens may reach. */
+static int is_later(const struct hb_transform *t, int32_t stream, int64_t pos) {
+    return t->twist.is_before && stream == t->twist.stream && pos >= t->twist.pos;
+}
+
+/* 36: streams without a change share a batch with the changed one, no more. */
+static enum hb_exactness demanded_of(const struct hb_transform *t, int32_t stream,
+                                     enum hb_exactness e) {
+    return t->twist.is_before && stream != t->twist.stream ? t->unchanged : e;
+}
+
 /* The output of the same token in the other run; each one is matched once. A token may occur as a
  * draft node and, later, in a forward. */
 static struct hb_captured *counterpart(const struct hb_transform *t, const struct hb_capture *in,
@@ -78,7 +96,8 @@ static struct hb_captured *counterpart(const struct hb_transform *t, const struc
         is_swapped ? HB_DRAFT_CHAIN + HB_DRAFT_LINKED_CHAIN - x->is_verify : x->is_verify;
     for (size_t k = 0; k < in->n; k++) {
         struct hb_captured *y = &in->item[k];
-        if (y->request == x->request && y->stream == x->stream && y->pos == x->pos &&
+        if ((y->request == x->request || is_clone(t, x)) && y->stream == x->stream &&
+            y->pos == x->pos &&
             y->branch == x->branch && y->layer == x->layer &&
             (is_subset(t) || (y->is_verify == kind && y->start == x->start))) {
             return y;
@@ -89,62 +108,84 @@ static struct hb_captured *counterpart(const struct hb_transform *t, const struc
 
 /* a: of the case itself, b: of the transformed run. */
 static void compare_outputs(const struct hb_transform *t, const struct hb_capture *a,
-                            const struct hb_capture *b, int32_t layer, struct hb_verdict *v) {
+                            const struct hb_capture *b, uint32_t layers, struct hb_verdict *v) {
     const struct hb_capture *from = is_subset(t) ? b : a;
     for (size_t i = 0; i < from->n && v->kind == HB_VERDICT_PASS; i++) {
         const struct hb_captured *x = &from->item[i];
-        if (layer >= 0 && x->layer != layer) {
+        if (!(layers >> x->layer & 1) || is_later(t, x->stream, x->pos)) {
             continue;
         }
         struct hb_captured *y = counterpart(t, is_subset(t) ? a : b, x);
         if (!y) {
-            fail(v, t->number, "missing output", x->layer, x->pos, 0, 0, 0, 0);
+            hb_relation_fail(v, t->number, "missing output", x->layer, x->pos, 0, 0, 0, 0);
             return;
         }
+        const enum hb_exactness e = demanded_of(t, x->stream, t->outputs);
         const struct hb_captured *first = is_subset(t) ? y : x;
         const struct hb_captured *second = is_subset(t) ? x : y;
         for (int32_t j = 0; j < x->n; j++) {
             const double p = (double)first->got[j];
             const double q = (double)second->got[j];
-            if (!agree(t->outputs, p, first->bound[j], q, second->bound[j])) {
-                fail(v, t->number, "output", x->layer, x->pos, j, p, q,
-                     t->outputs == HB_EXACT ? 0 : x->bound[j] + y->bound[j]);
+            if (!agree(e, p, first->bound[j], q, second->bound[j])) {
+                hb_relation_fail(v, t->number, "output", x->layer, x->pos, j, p, q,
+                                 e == HB_EXACT ? 0 : x->bound[j] + y->bound[j]);
                 return;
             }
         }
-        y->stream = -2 - y->stream;
+        if (!t->twist.is_clone) { /* an output of the original is that of its clone too */
+            y->stream = -2 - y->stream;
+        }
+    }
+}
+
+/* The state of slot ka in the first run and of slot kb in the other one, in one layer. */
+static void compare_state(const struct hb_transform *t, const struct hb_capture *a, int32_t ka,
+                          const struct hb_capture *b, int32_t kb, int32_t layer,
+                          struct hb_verdict *v) {
+    const int64_t pos = a->slot[ka].pos;
+    const enum hb_exactness e = demanded_of(t, a->slot[ka].stream, t->state);
+    for (int32_t j = 0; j < a->n_conv; j++) {
+        const double x = (double)a->slot[ka].conv[layer][j];
+        const double y = (double)b->slot[kb].conv[layer][j];
+        if (!same_bits(x, y)) {
+            hb_relation_fail(v, t->conv_number ? t->conv_number : t->number, "conv state", layer,
+                             pos, j, x, y, 0);
+            return;
+        }
+    }
+    /* records of a replay ring that are not folded yet are no part of temporal */
+    const int is_state = a->slot[ka].cursor == b->slot[kb].cursor;
+    for (int32_t j = 0; j < a->n_ssm && is_state && !(t->flags & HB_REL_CONV_ONLY); j++) {
+        const double x = (double)a->slot[ka].ssm[layer][j];
+        const double y = (double)b->slot[kb].ssm[layer][j];
+        const double bx = a->slot[ka].bound[layer][j];
+        const double by = b->slot[kb].bound[layer][j];
+        if (!agree(e, x, bx, y, by)) {
+            hb_relation_fail(v, t->number, "temporal state", layer, pos, j, x, y,
+                             e == HB_EXACT ? 0 : bx + by);
+            return;
+        }
     }
 }
 
 static void compare_states(const struct hb_transform *t, const struct hb_capture *a,
-                           const struct hb_capture *b, int32_t layer, struct hb_verdict *v) {
-    for (int32_t k = 0; k < HB_MAX_NAMES && v->kind == HB_VERDICT_PASS; k++) {
-        if (a->slot[k].stream < 0 || ((t->flags & HB_REL_SKIP_TRACKED) && a->slot[k].is_track)) {
+                           const struct hb_capture *b, uint32_t layers, struct hb_verdict *v) {
+    const int32_t n = t->twist.is_clone ? HB_MAX_NAMES + 1 : HB_MAX_NAMES;
+    for (int32_t k = 0; k < n && v->kind == HB_VERDICT_PASS; k++) {
+        const int32_t ka = k < HB_MAX_NAMES ? k : t->twist.clone_of;
+        const int32_t kb = k < HB_MAX_NAMES ? k : t->twist.clone_name;
+        const int is_track = a->slot[ka].is_track;
+        /* the slot of a name that was freed may have been taken by another request */
+        const int is_same =
+            a->slot[ka].stream == b->slot[kb].stream && a->slot[ka].pos == b->slot[kb].pos;
+        if (a->slot[ka].stream < 0 || !is_same || ((t->flags & HB_REL_SKIP_TRACKED) && is_track) ||
+            ((t->flags & HB_REL_TRACKED_ONLY) && !is_track) ||
+            is_later(t, a->slot[ka].stream, a->slot[ka].pos - 1)) {
             continue;
         }
-        for (int32_t l = 0; l < HB_MAX_LAYERS; l++) {
-            if (!a->slot[k].conv[l] || !b->slot[k].conv[l] || (layer >= 0 && l != layer)) {
-                continue;
-            }
-            for (int32_t j = 0; j < a->n_conv; j++) {
-                double x = (double)a->slot[k].conv[l][j];
-                double y = (double)b->slot[k].conv[l][j];
-                if (!same_bits(x, y)) {
-                    fail(v, t->conv_number ? t->conv_number : t->number, "conv state", l,
-                         a->slot[k].pos, j, x, y, 0);
-                    return;
-                }
-            }
-            for (int32_t j = 0; j < a->n_ssm && !(t->flags & HB_REL_CONV_ONLY); j++) {
-                double x = (double)a->slot[k].ssm[l][j];
-                double y = (double)b->slot[k].ssm[l][j];
-                double bx = a->slot[k].bound[l][j];
-                double by = b->slot[k].bound[l][j];
-                if (!agree(t->state, x, bx, y, by)) {
-                    fail(v, t->number, "temporal state", l, a->slot[k].pos, j, x, y,
-                         t->state == HB_EXACT ? 0 : bx + by);
-                    return;
-                }
+        for (int32_t l = 0; l < HB_MAX_LAYERS && v->kind == HB_VERDICT_PASS; l++) {
+            if (a->slot[ka].conv[l] && b->slot[kb].conv[l] && (layers >> l & 1)) {
+                compare_state(t, a, ka, b, kb, l, v);
             }
         }
     }
@@ -160,6 +201,12 @@ static enum hb_exactness demand(const struct hb_case *c, const struct hb_caps *c
         return c->config.state_dtype == HB_FP32 ? HB_EXACT : HB_BOUNDED;
     case HB_EXACT_SCAN:
         return prefill->chunked ? HB_BOUNDED : HB_EXACT;
+    case HB_EXACT_BATCH:
+        return prefill->chunked && !caps->batch_invariant ? HB_BOUNDED : HB_EXACT;
+    case HB_EXACT_ROWS:
+        return prefill->chunked && !prefill->restart ? HB_BOUNDED : HB_EXACT;
+    case HB_EXACT_REPLAY:
+        return caps->replay_exact >> c->config.kernel_form & 1 ? HB_EXACT : HB_BOUNDED;
     default:
         return e;
     }
@@ -176,7 +223,9 @@ static int is_about(const struct hb_transform *t, const struct hb_case *c,
            !((t->flags & HB_REL_NO_RING) && c->config.ring_length > 0);
 }
 
-static const struct hb_transforms *const areas[] = {&hb_transforms_base, &hb_transforms_spec};
+static const struct hb_transforms *const areas[] = {&hb_transforms_base, &hb_transforms_spec,
+                                                    &hb_transforms_graph, &hb_transforms_batch,
+                                                    &hb_transforms_track};
 
 /* 0 if the relation is checked in every run, or unknown. */
 static int find_transform(int32_t number, struct hb_transform *found) {
@@ -193,22 +242,43 @@ static int find_transform(int32_t number, struct hb_transform *found) {
 
 static void second_run(const struct hb_adapter *backend, const struct hb_transform *t,
                        const struct hb_case *c, const struct hb_case *other,
-                       const struct hb_twist *twist, const struct hb_run_options *o,
+                       const struct hb_run_options *o,
                        const struct hb_capture *base, struct hb_verdict *v,
                        struct hb_run_stats *stats) {
     struct hb_capture capture = {0};
-    (void)hb_run_once(backend, other, o, twist, &capture, v, stats);
+    struct hb_run_options own = *o;
+    struct hb_config config;
+    if (t->twist.values.fill) {
+        own.values = &t->twist.values;
+    }
+    if (t->twist.keep_config && !o->config) {
+        hb_case_backend_config(c, &config);
+        own.config = &config;
+    }
+    (void)hb_run_once(backend, other, &own, &t->twist, &capture, v, stats);
+    if (stats) {
+        stats->second_runs++;
+    }
+    if (v->kind == HB_VERDICT_SKIP) { /* a feature that the case itself does not ask for */
+        hb_verdict_clear(v);
+        hb_capture_free(&capture);
+        return;
+    }
     if (v->kind != HB_VERDICT_PASS) {
         size_t n = strlen(v->text);
         (void)snprintf(v->text + n, sizeof v->text - n, " [second run of relation %d, %s]",
                        t->number, relation_name(t->number));
     }
-    const int32_t layer =
-        (t->flags & HB_REL_ONLY_LAYER) ? c->config.relation_arg % c->config.n_layers : -1;
-    if (v->kind == HB_VERDICT_PASS && !twist->nan_inputs &&
+    const uint32_t layers =
+        t->flags & HB_REL_ONLY_LAYER   ? 1u << c->config.relation_arg % c->config.n_layers
+        : t->flags & HB_REL_MAMBA_ONLY ? ~(uint32_t)c->config.attn_mask
+                                       : ~0u;
+    if (v->kind == HB_VERDICT_PASS && !t->twist.nan_inputs &&
         ((t->flags & HB_REL_WITH_ERRORS) || !capture.refused)) {
-        compare_outputs(t, base, &capture, layer, v);
-        compare_states(t, base, &capture, layer, v);
+        if (!(t->flags & HB_REL_TRACKED_ONLY)) {
+            compare_outputs(t, base, &capture, layers, v);
+        }
+        compare_states(t, base, &capture, layers, v);
     }
     hb_capture_free(&capture);
 }
@@ -218,12 +288,16 @@ void hb_run_relation(const struct hb_adapter *backend, const struct hb_case *c,
                      struct hb_verdict *v, struct hb_run_stats *stats) {
     struct hb_transform t;
     struct hb_caps caps = {.struct_size = sizeof caps};
+    if (hb_relation_kernel(backend, c, o, base, v, stats)) {
+        return;
+    }
     if ((o->check_off & HB_OFF_RELATION) || !find_transform(c->config.relation, &t) ||
         !is_about(&t, c, base) || backend->describe(backend->ctx, &caps, NULL) != HB_OK) {
         return;
     }
     t.outputs = demand(c, &caps, t.outputs);
     t.state = demand(c, &caps, t.state);
+    t.unchanged = demand(c, &caps, t.unchanged);
     t.twist.base = base;
     t.twist.caps = &caps;
     struct hb_case *other = malloc(sizeof *other);
@@ -232,10 +306,9 @@ void hb_run_relation(const struct hb_adapter *backend, const struct hb_case *c,
         return;
     }
     *other = *c;
-    struct hb_twist twist = t.twist;
-    if (t.apply(c, other, &twist)) {
+    if (t.apply(c, other, &t.twist) && !(o->values && t.twist.values.fill)) {
         other->config.relation = 0;
-        second_run(backend, &t, c, other, &twist, o, base, v, stats);
+        second_run(backend, &t, c, other, o, base, v, stats);
     }
     free(other);
 }

@@ -24,7 +24,8 @@ int hb_relation_has_track(const struct hb_case_step *s) {
 
 int hb_relation_has_restart(const struct hb_case *c) {
     for (int32_t i = 0; i < c->n_steps; i++) {
-        if (c->step[i].kind == HB_STEP_TAKE && c->step[i].from >= 0) {
+        const struct hb_case_step *s = &c->step[i];
+        if (s->kind == HB_STEP_TAKE && (s->from >= 0 || s->match >= 0)) {
             return 1;
         }
     }
@@ -239,9 +240,9 @@ static const struct hb_transform transforms[] = {
     {17, .apply = layer_alone, .flags = HB_REL_ONLY_LAYER},
     {22, .apply = permute_decode, MOVES_KV},
     {23, .apply = split_decode, MOVES_KV},
-    {26, HB_BOUNDED, HB_BOUNDED, .apply = split_extend, .conv_number = 27, MOVES_KV},
-    {27, HB_BOUNDED, .apply = split_extend, .flags = HB_REL_MOVES_KV | HB_REL_CONV_ONLY},
-    {30, HB_BOUNDED, HB_BOUNDED, .apply = split_mixed,
+    {26, HB_BOTH(HB_BOUNDED), .apply = split_extend, .conv_number = 27, MOVES_KV},
+    {27, .outputs = HB_BOUNDED, .apply = split_extend, .flags = HB_REL_MOVES_KV | HB_REL_CONV_ONLY},
+    {30, HB_BOTH(HB_BOUNDED), .apply = split_mixed,
      .flags = HB_REL_MOVES_KV | HB_REL_ONE_FORMULA},
     {37, .apply = tracking_off, .flags = HB_REL_SKIP_TRACKED},
     {40, .apply = mask_bits, .flags = HB_REL_SKIP_TRACKED},

@@ -125,21 +125,21 @@ static void empty_replay(const struct hb_case_step *graph, struct hb_case_step *
     }
 }
 
-/* Nonsense in the static buffers of the batch size, or replays of the other sizes, before each replay. */
+/* Nonsense in the static buffers of the batch size before each replay, and sometimes replays of the other sizes too. */
 static int other_history(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+    const int with_others = c->config.relation_arg % 2;
     int any = 0;
-    twist->poison_static = c->config.relation_arg % 2 == 0;
+    twist->poison_static = 1;
     out->n_steps = 0;
     for (int32_t i = 0; i < c->n_steps; i++) {
         const struct hb_case_step *s = &c->step[i];
-        for (int32_t k = 0; k < i && is_replay(s) && !twist->poison_static; k++) {
+        for (int32_t k = 0; k < i && is_replay(s) && with_others; k++) {
             const int is_room = out->n_steps + c->n_steps - i < HB_MAX_STEPS;
             if (c->step[k].kind == HB_STEP_CAPTURE && c->step[k].bs != s->n_rows + s->pad_rows && is_room) {
                 empty_replay(&c->step[k], &out->step[out->n_steps++]);
-                any = 1;
             }
         }
-        any |= is_replay(s) && twist->poison_static;
+        any |= is_replay(s);
         if (!hb_relation_append(out, s)) {
             return 0;
         }

@@ -195,9 +195,9 @@ static int fill_rows(const struct hb_case *c, struct hb_case *out, struct hb_twi
 
 static const struct hb_transform transforms[] = {
     {50, .apply = verify_twice, .flags = HB_REL_MOVES_KV},
-    {51, HB_BOUNDED, HB_BOUNDED, .apply = verify_decode,
+    {51, HB_BOTH(HB_BOUNDED), .apply = verify_decode,
      .flags = HB_REL_MOVES_KV | HB_REL_SUBSET | HB_REL_ONE_FORMULA},
-    {54, HB_EXACT_FP32, HB_EXACT_FP32, .apply = link_chains, .flags = HB_REL_SWAPS_CHAINS},
+    {54, HB_BOTH(HB_EXACT_FP32), .apply = link_chains, .flags = HB_REL_SWAPS_CHAINS},
     {55, .apply = nan_rejected},
     {56, .apply = commit_parts},
     {58, .apply = fill_rows, .flags = HB_REL_MOVES_KV},

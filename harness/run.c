@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The executor: creates the backend that a case asks for, runs its steps through the adapter, predicts each result, and
- * compares everything. The first divergence becomes the verdict; the steps after it are not run. */
+ * The executor: creates the backend that a case asks for, runs its steps through the adapter,
+ * predicts each result, and compares everything. The first divergence becomes the verdict; the
+ * steps after it are not run. */
 #include "harness/run.h"
 
 #include <math.h>
@@ -113,7 +114,8 @@ void hb_run_fill(struct hb_run *r, int32_t tensor, int32_t stream, int32_t layer
     }
 }
 
-/* What of the prediction is compared depends on the backend's error level (contracts.md section 3). */
+/* What of the prediction is compared depends on the backend's error level (contracts.md section 3).
+ */
 static int same_result(const struct hb_run *r, const struct hb_error *want, int32_t status,
                        const struct hb_error *got) {
     if (want->status != status) {
@@ -123,9 +125,8 @@ static int same_result(const struct hb_run *r, const struct hb_error *want, int3
         return 1;
     }
     int seed_text = want->status == HB_ERR_INVALID_MODE || want->status == HB_ERR_NOT_IMPLEMENTED;
-    if (r->caps.error_level >= 1 &&
-        (want->rule != got->rule || want->row != got->row || want->value != got->value ||
-         want->limit != got->limit)) {
+    if (r->caps.error_level >= 1 && (want->rule != got->rule || want->row != got->row ||
+                                     want->value != got->value || want->limit != got->limit)) {
         return 0;
     }
     return !(r->caps.error_level >= 2 || seed_text) || strcmp(want->text, got->text) == 0;
@@ -148,14 +149,14 @@ int hb_run_judge(struct hb_run *r, const char *call, const char *place, const st
         (void)snprintf(where, sizeof where, "%s %s want-rule-%d", call, place, want->rule);
         const char *check = got_status != want->status ? "status" : "status.text";
         r->v->at.step = r->step;
-        hb_verdict_set(r->v,
-                       got_status == HB_ERR_DEVICE ? HB_VERDICT_DEVICE : HB_VERDICT_STATUS, check,
-                       where, want->status, got_status,
-                       "step %d: predicted %s (rule %d, row %d, value %lld, limit %lld: %.120s), got "
-                       "%s (rule %d, row %d: %.120s)",
-                       r->step, hb_status_name(want->status), want->rule, want->row,
-                       (long long)want->value, (long long)want->limit, want->text,
-                       hb_status_name(got_status), got->rule, got->row, got->text);
+        hb_verdict_set(
+            r->v, got_status == HB_ERR_DEVICE ? HB_VERDICT_DEVICE : HB_VERDICT_STATUS, check, where,
+            want->status, got_status,
+            "step %d: predicted %s (rule %d, row %d, value %lld, limit %lld: %.120s), got "
+            "%s (rule %d, row %d: %.120s)",
+            r->step, hb_status_name(want->status), want->rule, want->row, (long long)want->value,
+            (long long)want->limit, want->text, hb_status_name(got_status), got->rule, got->row,
+            got->text);
         return 0;
     }
     return want->status == HB_OK && got_status == HB_OK;
@@ -170,7 +171,9 @@ int32_t hb_run_region(const struct hb_run *r, const char *name, int32_t layer) {
     return -1;
 }
 
-/* --- parameters ------------------------------------------------------------------------------------------------- */
+/* --- parameters
+ * -------------------------------------------------------------------------------------------------
+ */
 
 static int make_params(struct hb_run *r) {
     if (r->o->params) {
@@ -215,94 +218,17 @@ static int make_params(struct hb_run *r) {
     return 0;
 }
 
-/* --- regions ---------------------------------------------------------------------------------------------------- */
+/* --- life of a run
+ * ---------------------------------------------------------------------------------------------- */
 
-static int no_regions(struct hb_run *r, const char *name, const struct hb_error *e) {
-    hb_verdict_set(r->v, HB_VERDICT_DEVICE, "regions", name, HB_OK, e->status,
-                   "before the first step: regions of the backend (%s): %s", name, e->text);
-    return -1;
+/* A backend that lacks what the case is about has refused as it should: the rest of the case says
+ * nothing of it. */
+static void skip_feature(struct hb_run *r, const struct hb_error *want) {
+    if (want->rule == HB_RULE_CFG_FEATURE && !hb_run_done(r)) {
+        hb_verdict_set(r->v, HB_VERDICT_SKIP, "feature", "create", want->status, want->status, "%s",
+                       want->text);
+    }
 }
-
-/* Three copies of every region in one block. */
-static int place_regions(struct hb_run *r) {
-    enum { ALIGN = 64 };
-    size_t total = 0;
-    for (int32_t i = 0; i < r->n_regions; i++) {
-        total += 3 * (((size_t)r->region[i].bytes + ALIGN) / ALIGN * ALIGN);
-    }
-    uint8_t *next = hb_run_bytes(r, HB_MEMORY_REGIONS, total);
-    for (int32_t i = 0; next && i < r->n_regions; i++) {
-        const size_t bytes = ((size_t)r->region[i].bytes + ALIGN) / ALIGN * ALIGN;
-        r->mirror[i] = next;
-        r->actual[i] = next + bytes;
-        r->want[i] = next + 2 * bytes;
-        next += 3 * bytes;
-    }
-    return next ? 0 : -1;
-}
-
-static int open_regions(struct hb_run *r) {
-    struct hb_error e = {.struct_size = sizeof e};
-    int32_t n = 0;
-    if (r->backend->n_regions(r->handle, &n, &e) != HB_OK || n < 0 || n > HB_MAX_REGIONS) {
-        return no_regions(r, "number", &e);
-    }
-    r->n_regions = n;
-    for (int32_t i = 0; i < r->n_regions; i++) {
-        struct hb_region *region = &r->region[i];
-        region->struct_size = sizeof *region;
-        if (r->backend->region(r->handle, i, region, &e) != HB_OK) {
-            return no_regions(r, "description", &e);
-        }
-    }
-    return place_regions(r);
-}
-
-/* Noise goes by the name of a region, not by its index: backends with other regions beside see the same. */
-static int32_t noise_stream(const struct hb_region *region) {
-    uint32_t hash = 0;
-    for (const char *p = region->name; *p; p++) {
-        hash = hash * 31u + (uint32_t)(unsigned char)*p;
-    }
-    return (int32_t)(hash >> 1);
-}
-
-/* Non-zero (or NaN) bytes in every state region, so that a state read by mistake shows. */
-static int fill_pool(struct hb_run *r) {
-    struct hb_error e = {.struct_size = sizeof e};
-    for (int32_t i = 0; i < r->n_regions; i++) {
-        const struct hb_region *region = &r->region[i];
-        if (region->kind == HB_REGION_STATE && region->bytes > 0) {
-            int64_t n = (int64_t)region->bytes / hb_dtype_bytes(region->dtype);
-            float *values = hb_run_floats(r, (size_t)n);
-            if (!values) {
-                return -1;
-            }
-            const struct hb_value_key key = {
-                .tensor = HB_TENSOR_NOISE, .stream = noise_stream(region), .layer = region->layer, .position = -1};
-            int is_kv = strncmp(region->name, "kv_", 3) == 0;
-            if (r->twist.nan_pool && !is_kv) {
-                for (int64_t k = 0; k < n; k++) {
-                    values[k] = NAN;
-                }
-            } else {
-                uint64_t t0 = hb_run_now(r);
-                hb_values_fill(r->c, &key, (int32_t)n, values);
-                hb_run_phase(r, HB_PHASE_VALUES, t0);
-            }
-            hb_pack(region->dtype, values, n, r->want[i]);
-            if (r->backend->region_write(r->handle, i, 0, r->want[i], region->bytes, &e) != HB_OK) {
-                return no_regions(r, region->name, &e);
-            }
-        }
-        if (r->backend->region_read(r->handle, i, 0, r->mirror[i], region->bytes, &e) != HB_OK) {
-            return no_regions(r, region->name, &e);
-        }
-    }
-    return 0;
-}
-
-/* --- life of a run ---------------------------------------------------------------------------------------------- */
 
 /* 1: the backend exists and the steps can run. */
 static int open_run(struct hb_run *r) {
@@ -311,7 +237,8 @@ static int open_run(struct hb_run *r) {
     r->caps.struct_size = sizeof r->caps;
     int32_t status = r->backend->describe(r->backend->ctx, &r->caps, &got);
     if (status != HB_OK) {
-        hb_verdict_set(r->v, HB_VERDICT_SKIP, "describe", "describe", HB_OK, status, "%s", got.text);
+        hb_verdict_set(r->v, HB_VERDICT_SKIP, "describe", "describe", HB_OK, status, "%s",
+                       got.text);
         return 0;
     }
     if (r->o->config) {
@@ -340,16 +267,22 @@ static int open_run(struct hb_run *r) {
     status = r->backend->create(r->backend->ctx, &r->config, r->params, &r->handle, &got);
     hb_run_phase(r, HB_PHASE_BACKEND, t0);
     if (!hb_run_judge(r, "create", "config", &want, status, &got)) {
+        skip_feature(r, &want);
         return 0;
     }
     if (hb_slot_model_init(&r->slots, &r->config) != HB_OK) {
         r->no_memory = 1;
         return 0;
     }
+    hb_run_rotate_slots(r);
     r->content = calloc((size_t)r->config.n_slots + 1, sizeof *r->content);
-    if (!r->content || open_regions(r) || fill_pool(r)) {
+    if (!r->content || hb_run_open_regions(r) || hb_run_fill_pool(r)) {
         r->no_memory = r->v->kind == HB_VERDICT_PASS;
         return 0;
+    }
+    hb_run_check_fresh_tables(r);
+    for (int32_t i = 0; i < HB_MAX_REQS; i++) {
+        r->request_stream[i] = i; /* of the first request of this number */
     }
     hb_kv_alloc_init(&r->kv, r->config.n_kv, (uint32_t)r->c->config.seed);
     return 1;
@@ -357,6 +290,7 @@ static int open_run(struct hb_run *r) {
 
 static void close_run(struct hb_run *r) {
     if (r->handle) {
+        hb_run_graph_free(r);
         if (r->stats && r->backend->launches) {
             r->stats->launches += r->backend->launches(r->handle);
         }
@@ -387,6 +321,18 @@ static void run_step(struct hb_run *r, const struct hb_case_step *step) {
         break;
     case HB_STEP_COMMIT:
         hb_run_commit(r, step);
+        break;
+    case HB_STEP_GRAPH_INIT:
+        hb_run_graph_init(r, step);
+        break;
+    case HB_STEP_CAPTURE:
+        hb_run_graph_capture(r, step);
+        break;
+    case HB_STEP_PUBLISH:
+        hb_run_publish(r, step);
+        break;
+    case HB_STEP_MOVE:
+        hb_run_move(r, step);
         break;
     default:
         hb_run_forward(r, step);

@@ -14,6 +14,7 @@ enum { HB_RATIO_BINS = 64 }; /* bin b: ratio in [2^(b-63), 2^(b-62)), bin 0: sma
 
 struct hb_run_stats {
     uint64_t cases, forwards, tokens, calls, launches;
+    uint64_t second_runs;               /* relations that said something about a case */
     uint64_t elements[HB_N_OPS][HB_N_FLOAT_DTYPES]; /* compared against a bound */
     uint64_t vacuous[HB_N_OPS][HB_N_FLOAT_DTYPES];
     uint64_t ratio_bins[HB_N_OPS][HB_N_FLOAT_DTYPES][HB_RATIO_BINS];

@@ -43,7 +43,8 @@ static void fill_inputs(struct hb_run *r, const struct hb_forward *f, int32_t la
     }
 }
 
-int hb_run_open_buffers(struct hb_run *r, const struct hb_forward *f, int32_t layer,
+/* Widths, and memory for the host's side. */
+static int size_buffers(struct hb_run *r, const struct hb_forward *f, int32_t layer,
                         struct hb_layer_buffers *lb) {
     const struct hb_config *cfg = &r->config;
     int32_t is_attention = cfg->layer_kind[layer] == HB_LAYER_ATTENTION;
@@ -73,37 +74,91 @@ int hb_run_open_buffers(struct hb_run *r, const struct hb_forward *f, int32_t la
     const uint64_t t0 = hb_run_now(r);
     fill_inputs(r, f, layer, is_attention, lb);
     hb_run_phase(r, HB_PHASE_VALUES, t0);
+    return 0;
+}
+
+static uint64_t buffer_bytes(const struct hb_run *r, const struct hb_forward *f,
+                             const struct hb_layer_buffers *lb, int k) {
+    return (uint64_t)lb->width[k] * (uint64_t)f->n_tokens *
+           (uint64_t)hb_dtype_bytes(r->config.act_dtype);
+}
+
+/* packed := the buffer's bytes between its guards; host is rounded as the buffer is. */
+static void pack_buffer(const struct hb_run *r, const struct hb_forward *f,
+                        struct hb_layer_buffers *lb, int k, uint64_t guard) {
+    const int32_t dtype = r->config.act_dtype;
+    memset(lb->packed, 0xa5, (size_t)(buffer_bytes(r, f, lb, k) + 2 * guard));
+    if (k < 3) {
+        int64_t n = (int64_t)lb->width[k] * f->n_tokens;
+        hb_pack(dtype, lb->host[k], n, lb->packed + guard);
+        if (dtype != HB_FP32) {
+            hb_unpack(dtype, lb->packed + guard, n, lb->host[k]);
+        }
+    }
+}
+
+static int no_buffer(struct hb_run *r, const struct hb_forward *f, uint64_t bytes, int32_t status,
+                     const struct hb_error *e) {
+    hb_verdict_set(r->v, HB_VERDICT_DEVICE, "buffer", f->place, HB_OK, status,
+                   "step %d: cannot get a buffer of %llu bytes: %s", r->step,
+                   (unsigned long long)bytes, e->text);
+    return -1;
+}
+
+int hb_run_open_buffers(struct hb_run *r, const struct hb_forward *f, int32_t layer,
+                        struct hb_layer_buffers *lb) {
+    if (size_buffers(r, f, layer, lb)) {
+        return -1;
+    }
     lb->io.struct_size = sizeof lb->io;
-    uint64_t guard = r->caps.exact_guards ? 0 : GUARD;
+    const uint64_t guard = r->caps.exact_guards ? 0 : GUARD;
     for (int k = 0; k < 4; k++) {
         struct hb_error e = {.struct_size = sizeof e};
-        uint64_t bytes = (uint64_t)lb->width[k] * (uint64_t)f->n_tokens * (uint64_t)element;
+        const uint64_t bytes = buffer_bytes(r, f, lb, k);
         if (bytes == 0) {
             continue;
         }
         int32_t status = r->backend->buf_alloc(r->handle, bytes + 2 * guard, &lb->base[k], &e);
         if (status == HB_OK && (k < 3 || guard)) {
-            memset(lb->packed, 0xa5, (size_t)(bytes + 2 * guard));
-            if (k < 3) {
-                int64_t n = (int64_t)lb->width[k] * f->n_tokens;
-                hb_pack(cfg->act_dtype, lb->host[k], n, lb->packed + guard);
-                if (cfg->act_dtype != HB_FP32) {
-                    hb_unpack(cfg->act_dtype, lb->packed + guard, n, lb->host[k]);
-                }
-            }
+            pack_buffer(r, f, lb, k, guard);
             status =
                 r->backend->buf_write(r->handle, lb->base[k], lb->packed, bytes + 2 * guard, &e);
         }
         if (status != HB_OK) {
-            hb_verdict_set(r->v, HB_VERDICT_DEVICE, "buffer", f->place, HB_OK, status,
-                           "step %d: cannot get a buffer of %llu bytes: %s", r->step,
-                           (unsigned long long)bytes, e.text);
-            return -1;
+            return no_buffer(r, f, bytes, status, &e);
         }
         struct hb_buf *target = k < 3 ? &lb->io.in[k] : &lb->io.out;
         *target = lb->base[k];
         target->offset += guard;
         target->bytes = bytes;
+    }
+    return 0;
+}
+
+int hb_run_refill_buffers(struct hb_run *r, const struct hb_forward *f, int32_t layer,
+                          struct hb_layer_buffers *lb, int32_t write) {
+    const uint64_t guard = r->caps.exact_guards ? 0 : GUARD;
+    if (size_buffers(r, f, layer, lb)) {
+        return -1;
+    }
+    for (int k = 0; k < 4; k++) {
+        struct hb_error e = {.struct_size = sizeof e};
+        const uint64_t bytes = buffer_bytes(r, f, lb, k);
+        if (bytes == 0) {
+            continue;
+        }
+        pack_buffer(r, f, lb, k, guard);
+        if (!write) {
+            continue;
+        }
+        if (k == 3) { /* an output that nobody writes is not that of an earlier replay */
+            memset(lb->packed + guard, 0xff, (size_t)bytes);
+        }
+        int32_t status =
+            r->backend->buf_write(r->handle, lb->base[k], lb->packed, bytes + 2 * guard, &e);
+        if (status != HB_OK) {
+            return no_buffer(r, f, bytes, status, &e);
+        }
     }
     return 0;
 }

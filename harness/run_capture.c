@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What a run leaves for relations and for the comparison of two backends: output tokens, and the
  * states at the end. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,9 +35,19 @@ static struct hb_captured *capture_item(struct hb_run *r, const struct hb_captur
     return &cap->item[cap->n++];
 }
 
+/* The case's number of the request in a row of the pool: relation 16 gives it another row. */
+static int32_t case_request(const struct hb_run *r, int32_t row) {
+    for (int32_t q = 0; q < HB_MAX_REQS; q++) {
+        if (hb_case_req_index(r->c, q) == row) {
+            return q;
+        }
+    }
+    return HB_MAX_REQS + row;
+}
+
 void hb_run_capture_output(struct hb_run *r, const struct hb_live_row *row, int32_t layer,
                            int32_t token, int32_t n, const float *got, const double *bound) {
-    const struct hb_captured key = {.request = row->request,
+    const struct hb_captured key = {.request = case_request(r, row->request),
                                     .stream = row->stream,
                                     .layer = layer,
                                     .n = n,
@@ -67,13 +78,19 @@ void hb_run_capture_slots(struct hb_run *r) {
     r->capture->n_conv = n_conv;
     r->capture->n_ssm = n_ssm;
     for (int32_t k = 0; k < r->n_names; k++) {
+        const int32_t slot = hb_run_slot(r, r->name[k]);
+        const struct hb_content *content = &r->content[slot];
         r->capture->slot[k].stream = -1;
-        const struct hb_content *content = &r->content[r->name[k]];
-        if (r->name[k] <= 0 || !content->known) {
+        if (slot <= 0 || !content->known || content->is_spoiled) {
             continue;
         }
         r->capture->slot[k].stream = content->stream;
         r->capture->slot[k].pos = content->pos;
+        r->capture->slot[k].branch = content->branch;
+        r->capture->slot[k].cursor = r->slots.write_pos[slot];
+        /* records that are not folded: temporal is an earlier state, of which the content says
+         * nothing */
+        const int is_pending = r->slots.write_pos[slot] > 0;
         r->capture->slot[k].is_track = r->name_is_track[k];
         for (int32_t l = 0; l < r->config.n_layers; l++) {
             int32_t rc = hb_run_region(r, "conv", l);
@@ -93,14 +110,17 @@ void hb_run_capture_slots(struct hb_run *r) {
             }
             int32_t cb = hb_dtype_bytes(r->region[rc].dtype);
             int32_t sb = hb_dtype_bytes(r->region[rs].dtype);
-            size_t slot = (size_t)r->name[k];
-            hb_unpack(r->region[rc].dtype, r->mirror[rc] + slot * (size_t)n_conv * (size_t)cb,
-                      n_conv, conv);
-            hb_unpack(r->region[rs].dtype, r->mirror[rs] + slot * (size_t)n_ssm * (size_t)sb, n_ssm,
+            const size_t at = (size_t)slot;
+            hb_unpack(r->region[rc].dtype, r->mirror[rc] + at * (size_t)n_conv * (size_t)cb, n_conv,
+                      conv);
+            hb_unpack(r->region[rs].dtype, r->mirror[rs] + at * (size_t)n_ssm * (size_t)sb, n_ssm,
                       ssm);
             const struct hb_profile *p =
                 &r->caps.profile[r->config.kernel_form][HB_PATH_PREFILL][r->config.act_dtype];
             hb_ref_state_bounds(&r->config, p, content->ref[l], 0, bound);
+            for (int32_t i = 0; i < n_ssm && is_pending; i++) {
+                bound[i] = INFINITY;
+            }
         }
     }
 }

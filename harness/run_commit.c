@@ -24,11 +24,12 @@ static int32_t list_moves(const struct hb_run *r, const struct hb_commit *c, str
     int32_t n = 0;
     for (int32_t i = 0; i < c->n_rows && i < v->real_rows; i++) {
         if (c->step.data[i] >= 0) {
-            m[n++] = (struct move){i, c->step.data[i], v->slots[i], 0, 0};
+            const int32_t slot = hb_run_slot(r, v->slots[i]); /* as it is now */
+            m[n++] = (struct move){i, c->step.data[i], slot, 0, 0};
         }
         if (c->track_indices.data && c->track_steps.data[i] >= 0) {
-            m[n++] =
-                (struct move){i, c->track_steps.data[i], (int32_t)c->track_indices.data[i], 1, 0};
+            const int32_t slot = hb_run_slot(r, (int32_t)c->track_indices.data[i]);
+            m[n++] = (struct move){i, c->track_steps.data[i], slot, 1, 0};
         }
     }
     for (int32_t i = 0; i < n; i++) {
@@ -51,12 +52,16 @@ static void want_move(struct hb_run *r, const struct move *m) {
                 continue;
             }
             const struct hb_entry e = hb_run_slot_entry(r, to, m->slot);
-            const struct hb_entry node = hb_run_node_entry(r, from, m->row, m->node);
             if (m->is_shared) {
                 hb_run_allow(r, to, e.at, e.bytes);
                 continue;
             }
-            memcpy(r->want[to] + e.at, r->mirror[from] + node.at, e.bytes);
+            if (k == 0) {
+                hb_run_copy_window(r, from, m->row, m->node, r->want[to] + e.at);
+            } else {
+                const struct hb_entry node = hb_run_node_entry(r, from, m->row, m->node);
+                memcpy(r->want[to] + e.at, r->mirror[from] + node.at, e.bytes);
+            }
             if (hb_run_compare_bytes(r, to, e.at, e.bytes,
                                      m->is_track ? "state.track" : "state.commit",
                                      places[m->is_track])) {
@@ -92,6 +97,7 @@ static void advance(struct hb_run *r, const struct move *m) {
         free(loc);
         return;
     }
+    content->is_spoiled = 0; /* anchored, or the node's state */
     content->stream = row->stream;
     content->pos = pos;
     content->branch = row->branch[m->node];
@@ -114,7 +120,7 @@ static void fail_before(struct hb_run *r) {
     if (hb_batch_remember(&refused)) {
         r->no_memory = 1;
     } else {
-        (void)hb_run_begin(r, &refused, &refused.b, places[0]);
+        (void)hb_run_begin(r, HB_CALL_BEGIN, &refused, &refused.b, places[0]);
     }
     hb_batch_destroy(&refused);
 }
@@ -132,6 +138,29 @@ static uint64_t checksum(const struct hb_commit *c) {
         sum = XXH64(c->track_steps.data, bytes, sum);
     }
     return sum;
+}
+
+/* Destinations of tracked rows with ping-pong: row i of the commit is about the request of the
+ * verify's row i. */
+static void list_targets(struct hb_run *r, const struct hb_case_step *step, int32_t *row_dst) {
+    for (int32_t i = 0; i < step->n_rows; i++) {
+        row_dst[i] = 0;
+        if (step->row[i].track && i < r->verified.phase.real_rows && !hb_run_done(r)) {
+            row_dst[i] = hb_run_ping_pong(r, r->verified.row[i].request);
+        }
+    }
+}
+
+/* The checkpoints that an accepted commit has completed. */
+static void note_tracked(struct hb_run *r, const struct hb_commit *c) {
+    const struct hb_verify_phase *v = &r->verified.phase;
+    for (int32_t i = 0; i < c->n_rows && i < v->real_rows; i++) {
+        struct hb_ping_pong_table *p = &r->ping_pong[r->verified.row[i].request];
+        if (c->track_indices.data && c->track_steps.data[i] >= 0 &&
+            hb_ping_pong_target(p) == c->track_indices.data[i]) {
+            hb_ping_pong_tracked(p);
+        }
+    }
 }
 
 static void call_commit(struct hb_run *r, const struct hb_owned_commit *owned) {
@@ -169,10 +198,12 @@ static void call_commit(struct hb_run *r, const struct hb_owned_commit *owned) {
     for (int32_t i = 0; i < n && !hb_run_done(r); i++) {
         advance(r, &moves[i]);
     }
+    note_tracked(r, commit);
 }
 
 void hb_run_commit(struct hb_run *r, const struct hb_case_step *step) {
     int32_t tracks[HB_MAX_NAMES];
+    int32_t row_dst[HB_MAX_ROWS];
     struct hb_owned_commit owned;
     if (!r->backend->commit) {
         return; /* a backend without speculation: it has refused the verify */
@@ -180,7 +211,12 @@ void hb_run_commit(struct hb_run *r, const struct hb_case_step *step) {
     if (r->twist.insert_fail) {
         fail_before(r);
     }
-    if (hb_materialize_commit(step, tracks, hb_run_tracks(r, tracks), NULL, &owned) ||
+    const int is_ping_pong = r->c->config.ping_pong != HB_PING_PONG_OFF;
+    if (is_ping_pong) {
+        list_targets(r, step, row_dst);
+    }
+    if (hb_materialize_commit(step, tracks, hb_run_tracks(r, tracks), is_ping_pong ? row_dst : NULL,
+                              &owned) ||
         hb_materialize_commit_breaks(r->c, r->step, &owned)) {
         r->no_memory = 1;
     } else if (!hb_run_done(r)) {

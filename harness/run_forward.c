@@ -22,7 +22,7 @@ static void dump_layer(struct hb_run *r, const struct hb_forward *f, int32_t lay
     }
 }
 
-static void layer_done(struct hb_run *r, struct hb_forward *f, int32_t layer,
+void hb_run_layer_done(struct hb_run *r, struct hb_forward *f, int32_t layer,
                        struct hb_layer_buffers *lb) {
     int32_t is_attention = r->config.layer_kind[layer] == HB_LAYER_ATTENTION;
     f->layers_run |= 1u << layer;
@@ -43,25 +43,32 @@ static void layer_done(struct hb_run *r, struct hb_forward *f, int32_t layer,
     hb_run_check_outputs(r, f, layer, lb);
 }
 
-/* One layer through layer() or, for an entry step, through entry(). id: the id passed on. */
-static void call_layer(struct hb_run *r, struct hb_forward *f, int32_t id) {
+/* A capture keeps the buffers of the layers that ran in it. */
+static struct hb_layer_buffers *kept_buffers(const struct hb_forward *f, int32_t layer) {
+    const int is_capture = f->set && !f->is_replay;
+    return is_capture && !(f->set->layers_run >> layer & 1) ? &f->set->lb[layer] : NULL;
+}
+
+void hb_run_call_layer(struct hb_run *r, struct hb_forward *f, int32_t id) {
     struct hb_error got = {.struct_size = sizeof got};
     struct hb_error want = {.struct_size = sizeof want};
-    struct hb_layer_buffers lb = {0};
+    struct hb_layer_buffers local = {0};
     const struct hb_case_step *step = f->step;
     int32_t layer = id >= 0 && id < r->config.n_layers ? id : 0;
+    struct hb_layer_buffers *kept = kept_buffers(f, layer);
+    struct hb_layer_buffers *lb = kept ? kept : &local;
     int is_entry = step->kind == HB_STEP_ENTRY;
-    if (hb_run_open_buffers(r, f, layer, &lb)) {
-        hb_run_close_buffers(r, &lb);
+    if (hb_run_open_buffers(r, f, layer, lb)) {
+        hb_run_close_buffers(r, lb);
         return;
     }
-    hb_run_break_io(r, &lb);
+    hb_run_break_io(r, lb);
     int32_t status;
     char place[64];
     uint64_t t0 = hb_run_now(r);
     if (is_entry) {
         int null_args = step->null_args != 0;
-        const struct hb_layer_io *io = null_args ? NULL : &lb.io;
+        const struct hb_layer_io *io = null_args ? NULL : &lb->io;
         hb_expect_entry(&r->config, &r->phase, !null_args, step->target, step->direction, id, io,
                         &want);
         status = r->backend->entry(null_args ? NULL : r->handle, step->target, step->direction, id,
@@ -69,38 +76,66 @@ static void call_layer(struct hb_run *r, struct hb_forward *f, int32_t id) {
         (void)snprintf(place, sizeof place, "%s entry",
                        step->target == HB_ENTRY_CHILD ? "child" : "wrapper");
     } else {
-        hb_expect_layer(&r->config, &r->phase, id, &lb.io, &want);
-        status = r->backend->layer(r->handle, id, &lb.io, &got);
+        hb_expect_layer(&r->config, &r->phase, id, &lb->io, &want);
+        status = r->backend->layer(r->handle, id, &lb->io, &got);
         (void)snprintf(place, sizeof place, "%s", f->place);
     }
     hb_run_phase(r, HB_PHASE_BACKEND, t0);
-    if (hb_run_judge(r, is_entry ? "entry" : "layer", place, &want, status, &got)) {
-        layer_done(r, f, layer, &lb);
+    const int ok = hb_run_judge(r, is_entry ? "entry" : "layer", place, &want, status, &got);
+    if (ok && kept) {
+        f->set->layers_run |= 1u << layer;
+        f->layers_run |= 1u << layer;
+        r->phase.layers_run |= 1u << layer;
+        return;
     }
-    hb_run_close_buffers(r, &lb);
+    if (ok) {
+        hb_run_layer_done(r, f, layer, lb);
+    }
+    hb_run_close_buffers(r, lb);
 }
 
-int32_t hb_run_begin(struct hb_run *r, struct hb_owned_batch *owned, const struct hb_batch *batch,
-                     const char *place) {
+static const char *const call_names[] = {"begin", "capture", "replay"};
+
+/* Predicts and makes one of the three calls that open a forward. */
+static int32_t open_forward(struct hb_run *r, int32_t call, const struct hb_batch *batch,
+                            struct hb_error *want, struct hb_error *got) {
+    switch (call) {
+    case HB_CALL_CAPTURE:
+        hb_expect_capture(&r->config, &r->caps, &r->slots, &r->graphs, batch, want);
+        return r->backend->capture(r->handle, batch, got);
+    case HB_CALL_REPLAY:
+        hb_expect_replay(&r->config, &r->caps, &r->slots, &r->graphs, batch, want);
+        return r->backend->replay(r->handle, batch, got);
+    default:
+        hb_expect_begin(&r->config, &r->caps, &r->slots, batch, want);
+        return r->backend->begin(r->handle, batch, got);
+    }
+}
+
+int32_t hb_run_begin(struct hb_run *r, int32_t call, struct hb_owned_batch *owned,
+                     const struct hb_batch *batch, const char *place) {
     struct hb_error got = {.struct_size = sizeof got};
     struct hb_error want = {.struct_size = sizeof want};
-    hb_expect_begin(&r->config, &r->caps, &r->slots, batch, &want);
     uint64_t t0 = hb_run_now(r);
-    int32_t status = r->backend->begin(r->handle, batch, &got);
+    int32_t status = open_forward(r, call, batch, &want, &got);
     hb_run_phase(r, HB_PHASE_BACKEND, t0);
     r->batch_mode = batch ? batch->forward_mode : 0;
-    int ok = hb_run_judge(r, "begin", place, &want, status, &got);
+    int ok = hb_run_judge(r, call_names[call], place, &want, status, &got);
     if (hb_batch_changed(owned) && !(r->o->check_off & HB_OFF_PURITY)) {
         r->v->at.step = r->step;
         hb_verdict_set(r->v, HB_VERDICT_PURITY, "batch.written", place, want.status, status,
-                       "step %d: begin wrote into the batch", r->step);
+                       "step %d: %s wrote into the batch", r->step, call_names[call]);
     }
     if (ok && batch) { /* a right backend refuses a null batch */
-        r->phase.has_metadata = batch->forward_mode != HB_MODE_DRAFT_EXTEND_V2;
+        const int32_t mode = batch->forward_mode;
+        const int32_t is_replay = call == HB_CALL_REPLAY;
         r->verified.phase.has_verify = 0;
-        r->phase.mode = batch->forward_mode;
-        r->phase.n_tokens = batch->n_tokens;
-        r->phase.layers_run = 0;
+        r->phase = (struct hb_forward_phase){.has_metadata = mode != HB_MODE_DRAFT_EXTEND_V2,
+                                             .mode = mode,
+                                             .n_tokens = batch->n_tokens,
+                                             .is_replay = is_replay,
+                                             .has_ring = !is_replay && mode == HB_MODE_DECODE &&
+                                                         r->config.ring_length > 0};
     }
     return ok;
 }
@@ -164,29 +199,45 @@ static void poison_fresh(struct hb_run *r, const struct hb_forward *f) {
 static void run_layers(struct hb_run *r, struct hb_forward *f) {
     const struct hb_case_step *step = f->step;
     if (step->kind == HB_STEP_ENTRY) {
-        call_layer(r, f, step->layer);
+        hb_run_call_layer(r, f, step->layer);
         return;
     }
     for (int32_t i = 0; i < r->c->n_breaks; i++) {
         const struct hb_case_break *brk = &r->c->brk[i];
         int32_t id = (int32_t)(uint32_t)(uint64_t)brk->value;
         if (brk->step == r->step && brk->field == HB_FIELD_LAYER_ID && !hb_run_done(r)) {
-            call_layer(r, f, id);
+            hb_run_call_layer(r, f, id);
         }
     }
-    for (int32_t l = 0; l < r->config.n_layers && !hb_run_done(r); l++) {
+    for (int32_t l = 0; l < r->config.n_layers && !hb_run_done(r) && !f->is_replay; l++) {
         if (!(step->layer_mask >> l & 1)) {
-            call_layer(r, f, l);
+            hb_run_call_layer(r, f, l);
         }
     }
 }
 
-static void finish(struct hb_run *r, const struct hb_forward *f, int *ok) {
+int hb_run_finish(struct hb_run *r, const struct hb_forward *f) {
     struct hb_error got = {.struct_size = sizeof got};
     struct hb_error want = {.struct_size = sizeof want};
     hb_expect_finish(&r->config, &r->phase, &want);
+    const uint64_t t0 = hb_run_now(r);
     int32_t status = r->backend->finish(r->handle, &got);
-    *ok = hb_run_judge(r, "finish", f->place, &want, status, &got);
+    hb_run_phase(r, HB_PHASE_BACKEND, t0);
+    return hb_run_judge(r, "finish", f->place, &want, status, &got);
+}
+
+/* Ping-pong: checkpoints that are complete now. */
+static void note_tracked(struct hb_run *r, const struct hb_forward *f) {
+    for (int32_t i = 0; i < f->n_live; i++) {
+        const struct hb_live_row *row = &f->live[i];
+        if (row->dst_id <= 0 || row->row >= f->step->n_rows) {
+            continue;
+        }
+        struct hb_ping_pong_table *p = &r->ping_pong[f->plan.row[row->row].request];
+        if (hb_ping_pong_target(p) == row->dst_id) {
+            hb_ping_pong_tracked(p);
+        }
+    }
 }
 
 static void check_after(struct hb_run *r, struct hb_forward *f) {
@@ -201,6 +252,8 @@ static void check_after(struct hb_run *r, struct hb_forward *f) {
     if (hb_run_done(r)) {
         return;
     }
+    hb_run_ring_done(r, f);
+    hb_run_want_tables(r);
     hb_run_compare_regions(r, HB_VERDICT_STATE, "state.neighbour", f->place);
     if (hb_run_done(r)) {
         return;
@@ -209,13 +262,31 @@ static void check_after(struct hb_run *r, struct hb_forward *f) {
         hb_run_verify_done(r, f);
     } else {
         hb_run_advance(r, f);
+        note_tracked(r, f);
+    }
+}
+
+/* Some of a ring decode's layers ran, and it cannot be finished: nobody else's bytes may have
+ * changed. */
+static void refused_finish(struct hb_run *r, struct hb_forward *f) {
+    if (hb_run_done(r) || hb_run_read_regions(r)) {
+        return;
+    }
+    hb_run_ring_spoil(r, f);
+    if (!hb_run_done(r)) {
+        hb_run_compare_regions(r, HB_VERDICT_STATE, "state.neighbour", f->place);
     }
 }
 
 static void end_forward(struct hb_run *r, struct hb_forward *f) {
-    int ok = 0;
-    finish(r, f, &ok);
-    if (!ok || hb_run_read_regions(r)) {
+    if (!hb_run_finish(r, f)) {
+        refused_finish(r, f);
+        return;
+    }
+    if (f->is_replay) {
+        hb_run_graph_outputs(r, f);
+    }
+    if (hb_run_done(r) || hb_run_read_regions(r)) {
         return;
     }
     memset(&r->phase, 0, sizeof r->phase);
@@ -237,10 +308,9 @@ static void end_forward(struct hb_run *r, struct hb_forward *f) {
 
 /* After a begin that left no metadata (speculative.md section 6): every further call is refused. */
 static void run_without_metadata(struct hb_run *r, struct hb_forward *f) {
-    int ok = 0;
     run_layers(r, f);
     if (!hb_run_done(r)) {
-        finish(r, f, &ok);
+        (void)hb_run_finish(r, f);
     }
     if (!hb_run_done(r) && !hb_run_read_regions(r)) {
         hb_run_compare_regions(r, HB_VERDICT_PURITY, "error.purity", f->place);
@@ -251,11 +321,16 @@ static void try_forward(struct hb_run *r, struct hb_forward *f) {
     if (r->twist.insert_fail) {
         int32_t mode = f->batch.b.forward_mode;
         f->batch.b.forward_mode = f->batch.before.forward_mode = HB_MODE_PREBUILT;
-        (void)hb_run_begin(r, &f->batch, &f->batch.b, f->place);
+        (void)hb_run_begin(r, HB_CALL_BEGIN, &f->batch, &f->batch.b, f->place);
         f->batch.b.forward_mode = f->batch.before.forward_mode = mode;
     }
+    const int32_t call = f->is_replay ? HB_CALL_REPLAY : HB_CALL_BEGIN;
+    const struct hb_batch *batch = f->batch.is_null ? NULL : &f->batch.b;
+    if (r->twist.poison_static && f->is_replay) { /* invariant 47 */
+        hb_run_poison_static(r, f->batch.b.batch_size);
+    }
     hb_run_want_unchanged(r);
-    int ok = hb_run_begin(r, &f->batch, f->batch.is_null ? NULL : &f->batch.b, f->place);
+    int ok = hb_run_begin(r, call, &f->batch, batch, f->place);
     if (hb_run_done(r)) {
         return;
     }
@@ -265,13 +340,20 @@ static void try_forward(struct hb_run *r, struct hb_forward *f) {
         }
         return;
     }
-    if (f->step->optional & 16) { /* invariant 6: a second begin of the same batch changes nothing */
-        (void)hb_run_begin(r, &f->batch, f->batch.is_null ? NULL : &f->batch.b, f->place);
+    if (f->step->optional &
+        16) { /* invariant 6: a second begin of the same batch changes nothing */
+        (void)hb_run_begin(r, call, &f->batch, batch, f->place);
         if (hb_run_done(r)) {
             return;
         }
     }
     hb_run_plan_batch(r, f);
+    if (f->is_replay) {
+        hb_run_graph_refreshed(r, f);
+        if (hb_run_done(r)) {
+            return;
+        }
+    }
     if (!r->phase.has_metadata) {
         run_without_metadata(r, f);
         return;
@@ -303,6 +385,16 @@ static void bare_entry(struct hb_run *r, const struct hb_case_step *step) {
     }
 }
 
+/* Returns 0 or -1 (no memory). */
+static int derive_batch(struct hb_run *r, struct hb_forward *f) {
+    if (hb_materialize_batch(r->c, f->step, &r->config, &r->kv, &f->plan, &f->batch) ||
+        hb_materialize_breaks(r->c, r->step, &f->batch)) {
+        return -1;
+    }
+    hb_run_shift_lens(r, f);
+    return hb_batch_remember(&f->batch);
+}
+
 void hb_run_forward(struct hb_run *r, const struct hb_case_step *step) {
     if (step->kind == HB_STEP_ENTRY && step->n_rows == 0) {
         bare_entry(r, step);
@@ -314,11 +406,17 @@ void hb_run_forward(struct hb_run *r, const struct hb_case_step *step) {
     }
     memset(f, 0, sizeof *f);
     f->step = step;
-    f->place = hb_mode_place(step->mode);
+    f->is_replay = step->kind == HB_STEP_FORWARD && step->replay;
+    f->place = f->is_replay ? hb_replay_place(step->mode) : hb_mode_place(step->mode);
+    if (f->is_replay && !r->backend->replay) {
+        return; /* a backend without graphs */
+    }
     int32_t saved[HB_MAX_BREAKS] = {0};
     hb_run_plan_case(r, f);
-    if (hb_materialize_batch(r->c, step, &r->config, &r->kv, &f->plan, &f->batch) ||
-        hb_materialize_breaks(r->c, r->step, &f->batch) || hb_batch_remember(&f->batch)) {
+    if (hb_run_done(r)) {
+        return;
+    }
+    if (derive_batch(r, f)) {
         r->no_memory = 1;
     } else {
         break_table(r, 0, saved);
@@ -333,6 +431,7 @@ void hb_run_forward(struct hb_run *r, const struct hb_case_step *step) {
     for (int32_t i = 0; i < HB_MAX_LIVE; i++) {
         for (int32_t l = 0; l < HB_MAX_LAYERS; l++) {
             hb_run_state_free(r, f->at[i][l]);
+            free(f->record[i][l]);
         }
     }
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Inside of one forward of the executor: what the accepted batch asks for, the buffers of a layer call, and the rooms that
  * work on them. Files: run_plan.c (planning), run_buffers.c (buffers), run_outputs.c (outputs), run_capture.c (what
- * relations need), run_states.c (states), run_verify.c (draft verification), run_commit.c (commit), run_forward.c (calls). */
+ * relations need), run_states.c (states), run_ring.c (replay ring), run_verify.c (draft verification), run_windows.c (its
+ * caches), run_commit.c (commit), run_forward.c (calls), run_graph.c and run_graph_static.c (captures and replays). */
 #ifndef HB_HARNESS_RUN_FORWARD_H
 #define HB_HARNESS_RUN_FORWARD_H
 
@@ -10,7 +11,10 @@
 enum { HB_MAX_LIVE = 64, HB_RUN_GUARD = 64 };
 
 struct hb_live_row {
-    int32_t row, slot, request, stream, length, first, is_decode, has_init, dst, after;
+    int32_t row, request, stream, length, first, is_decode, has_init, after;
+    int32_t id, slot;       /* state: what the table says, and the slot it means */
+    int32_t dst_id, dst;    /* the same of the checkpoint's destination, 0: not tracked */
+    int32_t has_ring, w, folds; /* decode with the replay ring: the slot's cursor, and whether this token folds the records */
     int32_t seq_len; /* tokens of the request with those of this row */
     int64_t pos;     /* without them */
     int32_t is_verify; /* enum hb_draft_kind: the row's tokens are draft nodes */
@@ -22,10 +26,14 @@ struct hb_forward {
     const struct hb_case_step *step;
     struct hb_plan plan;
     struct hb_owned_batch batch;
+    int64_t shift[HB_MAX_ROWS]; /* invariants 31, 33: how far a row's seq_lens in the batch are from the truth */
     struct hb_live_row live[HB_MAX_LIVE];
     int32_t n_live, n_real, n_tokens, mode;
+    int32_t is_replay;
+    struct hb_graph_set *set; /* captured or replayed, else null */
     uint32_t layers_run;
     struct hb_ref_state *at[HB_MAX_LIVE][HB_MAX_LAYERS]; /* tracked states of extend rows */
+    double *record[HB_MAX_LIVE][HB_MAX_LAYERS]; /* what a decode with the ring appends: values, then bounds */
     const char *place;
 };
 
@@ -35,6 +43,13 @@ struct hb_layer_buffers {
     int32_t width[4];
     float *host[4]; /* inputs widened, then output */
     uint8_t *packed;
+};
+
+/* What one batch size's graph has captured. */
+struct hb_graph_set {
+    int32_t mode, has_links;
+    uint32_t layers_run;
+    struct hb_layer_buffers lb[HB_MAX_LAYERS]; /* of these layers; host and packed are those of the call in progress */
 };
 
 /* A block of one region: the state of a slot, or of a node of a verify. */
@@ -49,6 +64,8 @@ void hb_run_plan_case(struct hb_run *r, struct hb_forward *f);
 void hb_run_plan_batch(struct hb_run *r, struct hb_forward *f);
 /* Slots of the case's track TAKEs so far; returns their number. */
 int32_t hb_run_tracks(const struct hb_run *r, int32_t tracks[HB_MAX_NAMES]);
+/* 0: the reserved slot, or a spoiled one: nothing can be predicted. */
+int hb_run_is_predicted(const struct hb_run *r, const struct hb_live_row *row);
 /* 0: statuses only. */
 int hb_run_has_numbers(const struct hb_run *r);
 /* Arithmetic of a row's path. */
@@ -66,6 +83,10 @@ int hb_run_open_buffers(struct hb_run *r, const struct hb_forward *f, int32_t la
                         struct hb_layer_buffers *lb);
 void hb_run_close_buffers(struct hb_run *r, struct hb_layer_buffers *lb);
 void hb_run_break_io(const struct hb_run *r, struct hb_layer_buffers *lb);
+/* The inputs of a forward in buffers that exist: on the host, widened as stored; write: in the buffers too, with poison in
+ * the output. */
+int hb_run_refill_buffers(struct hb_run *r, const struct hb_forward *f, int32_t layer,
+                          struct hb_layer_buffers *lb, int32_t write);
 
 /* run_outputs.c */
 /* After a layer call: output and guards, padding, every live token. */
@@ -86,6 +107,10 @@ struct hb_where {
 };
 void hb_run_report(struct hb_run *r, const struct hb_forward *f, const struct hb_live_row *row,
                    const struct hb_where *w, const char *what, int32_t kind, const char *check);
+
+/* run_twist.c */
+/* Lengths of the second run of a relation, in the batch that was derived. */
+void hb_run_shift_lens(const struct hb_run *r, struct hb_forward *f);
 
 /* run_capture.c */
 void hb_run_capture_output(struct hb_run *r, const struct hb_live_row *row, int32_t layer, int32_t token,
@@ -108,6 +133,34 @@ void hb_run_advance(struct hb_run *r, struct hb_forward *f);
 void hb_run_anchor(struct hb_run *r, int32_t slot, int32_t stream, int64_t pos, const int32_t *loc);
 int hb_run_set_loc(struct hb_content *content, const int32_t *slots, int64_t n);
 
+/* run_ring.c */
+void hb_run_plan_ring(const struct hb_run *r, const struct hb_forward *f, struct hb_live_row *row);
+/* One decode token of the oracle; the record is kept for the comparison. Returns 0 or -1. */
+int hb_run_ring_token(struct hb_run *r, struct hb_forward *f, int32_t live, int32_t layer,
+                      const struct hb_layer_buffers *lb, struct hb_ref_state *state, double *out);
+/* The row's records: one entry is new, the rest is as it was. */
+void hb_run_check_records(struct hb_run *r, const struct hb_forward *f, int32_t live, int32_t layer);
+/* Cursors after finish. */
+void hb_run_ring_done(struct hb_run *r, const struct hb_forward *f);
+/* A ring decode that cannot be finished: its rows' states may be anything. */
+void hb_run_ring_spoil(struct hb_run *r, struct hb_forward *f);
+
+/* run_graph.c */
+/* "DECODE replay", .. for fingerprints. */
+const char *hb_replay_place(int32_t mode);
+/* After an accepted replay: static buffers as predicted; then the inputs of the captured layers. */
+void hb_run_graph_refreshed(struct hb_run *r, struct hb_forward *f);
+/* After finish of a replay: what each captured layer has computed. */
+void hb_run_graph_outputs(struct hb_run *r, struct hb_forward *f);
+
+/* run_graph_static.c */
+/* want := static buffers before the first capture, after a capture, after a refresh. */
+void hb_run_want_static_initial(struct hb_run *r);
+void hb_run_want_static_capture(struct hb_run *r, int32_t bs);
+void hb_run_want_static_refresh(struct hb_run *r, const struct hb_forward *f);
+/* Every byte of the set of bs := nonsense, in the backend and in the mirror. */
+void hb_run_poison_static(struct hb_run *r, int32_t bs);
+
 /* run_verify.c */
 void hb_run_plan_tree(struct hb_run *r, const struct hb_forward *f, struct hb_live_row *row);
 void hb_run_verify_mamba2(struct hb_run *r, struct hb_forward *f, int32_t layer,
@@ -116,15 +169,32 @@ void hb_run_verify_attention(struct hb_run *r, struct hb_forward *f, int32_t lay
                              struct hb_layer_buffers *lb);
 /* After finish: intermediate entries of the layers that ran, and pools untouched. */
 void hb_run_verify_states(struct hb_run *r, struct hb_forward *f);
-/* Entry of a row's node in an intermediate cache. */
-struct hb_entry hb_run_node_entry(const struct hb_run *r, int32_t region, int32_t row, int32_t node);
 /* What a commit may stand on. */
 void hb_run_verify_done(struct hb_run *r, const struct hb_forward *f);
 /* 1 if the twist takes the node's inputs away: no commit before the next forward needs it. */
 int hb_run_is_rejected(const struct hb_run *r, const struct hb_live_row *row, int32_t node);
 
+/* run_windows.c */
+/* Entry of a row's node in the intermediate states, or in dense windows. */
+struct hb_entry hb_run_node_entry(const struct hb_run *r, int32_t region, int32_t row, int32_t node);
+/* want := the row's window after a node, from the state's, or whatever it is (state null). */
+void hb_run_want_window(struct hb_run *r, int32_t region, int32_t row, int32_t node,
+                        const struct hb_ref_state *state);
+/* The windows of a row's first n nodes against want; -1 and a verdict if they differ. */
+int hb_run_compare_windows(struct hb_run *r, int32_t region, int32_t row, int32_t n, const char *check,
+                           const char *place);
+/* The window of a node as the mirror knows it, in the form of a conv state, to `to`. */
+void hb_run_copy_window(const struct hb_run *r, int32_t region, int32_t row, int32_t node, uint8_t *to);
+
 /* run_forward.c */
-int32_t hb_run_begin(struct hb_run *r, struct hb_owned_batch *owned, const struct hb_batch *batch,
-                     const char *place);
+enum hb_begin_call { HB_CALL_BEGIN, HB_CALL_CAPTURE, HB_CALL_REPLAY };
+int32_t hb_run_begin(struct hb_run *r, int32_t call, struct hb_owned_batch *owned,
+                     const struct hb_batch *batch, const char *place);
+/* One layer through layer() or, for an entry step, through entry(). id: the id passed on. */
+void hb_run_call_layer(struct hb_run *r, struct hb_forward *f, int32_t id);
+/* After a layer has run: its KV entries, outputs, padding. */
+void hb_run_layer_done(struct hb_run *r, struct hb_forward *f, int32_t layer, struct hb_layer_buffers *lb);
+/* Predicts and calls finish; 1 if it is done. */
+int hb_run_finish(struct hb_run *r, const struct hb_forward *f);
 
 #endif

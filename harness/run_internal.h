@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inside of the executor: what the harness knows while a case runs. Files: run.c (life of a run), run_slots.c (slot steps),
- * run_forward.h and its rooms (forwards, entries, commits), run_compare.c (comparisons), run_stats.c (statistics),
- * relations.c (transformed second runs). */
+ * Inside of the executor: what the harness knows while a case runs. Files: run.c (life of a run), run_regions.c and
+ * run_tables.c (regions, and the tables among them), run_slots.c and run_take.c (slot steps), run_graph.c (captures),
+ * ping_pong.c and prefix_cache.c (the scheduler's side of tracking), run_forward.h and its rooms (forwards, entries, commits),
+ * run_compare.c (comparisons), run_stats.c (statistics), run_twist.c and relations.c (transformed second runs). */
 #ifndef HB_HARNESS_RUN_INTERNAL_H
 #define HB_HARNESS_RUN_INTERNAL_H
 
 #include "harness/dump.h"
 #include "harness/materialize.h"
 #include "harness/oracle/oracle.h"
+#include "harness/ping_pong.h"
+#include "harness/prefix_cache.h"
 #include "harness/run.h"
 
 enum { HB_MAX_REGIONS = 9 * HB_MAX_LAYERS + 24, HB_MAX_NAMES = HB_MAX_STEPS, HB_MAX_VERIFY_ROWS = 32 };
 
 /* What a slot holds, by the law: the state of `stream` after `pos` tokens. Siblings of a draft stand at one position: the
- * branch names the way to a token, 0 where each token on it is a first child or no draft at all. */
+ * branch names the way to a token, 0 where each token on it is a first child or no draft at all. Spoiled: a decode with the
+ * replay ring was begun and never finished, so that nothing can be said of the bytes until the request starts afresh. */
 struct hb_content {
-    int32_t known;
+    int32_t known, is_spoiled;
     int32_t stream;
     int64_t pos, branch;
     int32_t *loc; /* KV token slots of positions 0..pos-1 */
@@ -50,7 +54,8 @@ struct hb_capture {
     /* state of each slot name in each layer at the end: conv then temporal; stream -1: not known */
     struct {
         int32_t stream, is_track;
-        int64_t pos;
+        int32_t cursor; /* of the replay ring: temporal is the state before so many records */
+        int64_t pos, branch;
         float *conv[HB_MAX_LAYERS], *ssm[HB_MAX_LAYERS];
         double *bound[HB_MAX_LAYERS];
     } slot[HB_MAX_NAMES];
@@ -67,13 +72,24 @@ struct hb_twist {
     int32_t nan_inputs;  /* 10: every activation NaN, statuses only */
     int32_t nan_fresh;   /* 14: slots of rows without prefix hold NaN before the forward */
     int32_t insert_fail; /* 8: a failing call before each forward and commit */
+    int32_t poison_static; /* 47: nonsense in the static buffers of the batch size before each replay */
     int32_t nan_rejected; /* 55: inputs of draft nodes that no commit needs are NaN */
+    int32_t rotate_slots; /* 15: so many slots are taken and given back in the other order before the first step */
+    int32_t prefix_len;   /* 31: what untracked eager extend rows with a prefix say of it, seq_lens adjusted; 0: the truth */
+    int32_t seq_len;      /* 33: what untracked eager decode rows say of it; 0: the truth */
+    int32_t keep_config;  /* 16: the configuration of the case itself */
+    struct hb_value_source values; /* 16, 36: null fill: the run's own */
+    int32_t is_before, stream; /* 36: activations of this stream differ from position pos on: compare what is not after it */
+    int64_t pos;
+    int32_t is_clone, clone, clone_of, clone_name; /* 39: a request that restarts, and the slot names of the request that it
+                                                      repeats and of its own */
     int32_t rank[HB_MAX_STEPS][HB_MAX_ROWS]; /* 51: of the draft node that a decode row's token stands for */
 };
 
 /* One live row of the last verify. */
 struct hb_verified_row {
-    int32_t slot, stream, is_known; /* known: the reference states exist */
+    int32_t request; /* of the case */
+    int32_t slot, stream, is_known; /* slot 0: nothing is predicted; known: the reference states exist */
     int64_t pos;                    /* tokens before the verify */
     int64_t branch[HB_MAX_DRAFT];
     int32_t depth[HB_MAX_DRAFT];
@@ -84,8 +100,9 @@ struct hb_verified_row {
 
 /* What a commit stands on. Memory is kept from one verify to the next. */
 struct hb_verified {
-    struct hb_verify_phase phase; /* points into slots and nodes */
-    int32_t slots[HB_MAX_VERIFY_ROWS], nodes[HB_MAX_VERIFY_ROWS];
+    struct hb_verify_phase phase; /* points into ids, generations and nodes */
+    int32_t ids[HB_MAX_VERIFY_ROWS], nodes[HB_MAX_VERIFY_ROWS];
+    int64_t generations[HB_MAX_VERIFY_ROWS];
     uint32_t layers_run;
     struct hb_verified_row row[HB_MAX_VERIFY_ROWS];
 };
@@ -105,11 +122,16 @@ struct hb_run {
     struct hb_run_memory *memory;
     void *handle;
     struct hb_slot_model slots;
-    struct hb_content *content; /* [NS+1] */
-    int32_t request_slot[HB_MAX_REQS]; /* physical, 0 unbound */
+    struct hb_content *content; /* [NS+1] by slot; what requests, names and plans hold are ids */
+    int32_t request_slot[HB_MAX_REQS]; /* id, 0 unbound */
     int32_t request_generation[HB_MAX_REQS];
-    int32_t name[HB_MAX_NAMES]; /* physical slot of each TAKE in order, 0 = failed */
+    int32_t request_stream[HB_MAX_REQS]; /* of the newest request of this number */
+    int32_t request_at[HB_MAX_REQS];     /* slot in which its state was last seen */
+    struct hb_ping_pong_table ping_pong[HB_MAX_REQS];
+    struct hb_prefix_cache cache;
+    int32_t name[HB_MAX_NAMES]; /* id of each TAKE in order, 0 = failed */
     int32_t name_is_track[HB_MAX_NAMES];
+    int32_t name_request[HB_MAX_NAMES]; /* of a live TAKE, else -1 */
     int32_t n_names;
     struct hb_kv_alloc kv;
     int32_t n_regions;
@@ -119,6 +141,8 @@ struct hb_run {
     uint8_t *want[HB_MAX_REGIONS];
     uint8_t is_unchanged[HB_MAX_REGIONS]; /* want holds the bytes of mirror */
     struct hb_forward_phase phase;
+    struct hb_graph_phase graphs;
+    struct hb_graph_set *graph_set[HB_MAX_GRAPH_ROWS + 1]; /* by batch size; run_forward.h */
     int32_t batch_mode; /* of the last begin, capture or replay that was tried */
     struct hb_verified verified;
     int32_t step; /* index of the running step */
@@ -150,19 +174,51 @@ int hb_run_done(const struct hb_run *r);
 int32_t hb_run_region(const struct hb_run *r, const char *name, int32_t layer);
 const char *hb_mode_place(int32_t mode);
 
-/* run_slots.c */
+/* run_slots.c, run_take.c */
 void hb_run_take(struct hb_run *r, const struct hb_case_step *step);
 void hb_run_free(struct hb_run *r, const struct hb_case_step *step);
 void hb_run_copy(struct hb_run *r, const struct hb_case_step *step);
+void hb_run_publish(struct hb_run *r, const struct hb_case_step *step);
+void hb_run_move(struct hb_run *r, const struct hb_case_step *step);
+/* One slot_copy with all its checks; content follows. */
+void hb_run_copy_slot(struct hb_run *r, int32_t src, int32_t dst, const char *place);
+/* slot_take of n slots of a kind with all its checks: 1 if ids [n] are taken, empty. n that cannot be is predicted. */
+int hb_run_take_slots(struct hb_run *r, int32_t n, int32_t kind, int32_t *ids);
+/* Slot of an id; the reserved one for ids that are free or none. */
+int32_t hb_run_slot(const struct hb_run *r, int32_t id);
+/* Value of a slot operation's argument after the breaks of this step. */
+int32_t hb_run_break_value(const struct hb_run *r, int32_t field, int32_t row, int64_t value);
+/* Destination of a tracked row of the request with ping-pong, id or 0; takes the slots that are still missing. */
+int32_t hb_run_ping_pong(struct hb_run *r, int32_t request);
+
+/* run_regions.c: each returns 0, or -1 with a verdict or no_memory. */
+int hb_run_open_regions(struct hb_run *r);
+int hb_run_fill_pool(struct hb_run *r);
+
+/* run_tables.c */
+/* want := what the model says of mapping table, kinds, ids and cursors. */
+void hb_run_want_tables(struct hb_run *r);
+/* The same, and anything in tables of the backend's own: for slot operations. */
+void hb_run_want_own_tables(struct hb_run *r);
+/* The tables of a fresh backend, as fill_pool read them. */
+void hb_run_check_fresh_tables(struct hb_run *r);
+
 void hb_content_reset(struct hb_run *r, struct hb_content *content);
 /* Deep copy; returns -1 when out of memory. */
 int hb_content_copy(struct hb_run *r, struct hb_content *dst, const struct hb_content *src,
                     int64_t n_loc);
 int hb_content_zero(struct hb_run *r, struct hb_content *content, int32_t stream);
 
+/* run_twist.c: before the first step */
+void hb_run_rotate_slots(struct hb_run *r);
+
 /* run_forward.c, run_commit.c, run_verify.c */
 void hb_run_forward(struct hb_run *r, const struct hb_case_step *step);
 void hb_run_commit(struct hb_run *r, const struct hb_case_step *step);
+/* run_graph.c */
+void hb_run_graph_init(struct hb_run *r, const struct hb_case_step *step);
+void hb_run_graph_capture(struct hb_run *r, const struct hb_case_step *step);
+void hb_run_graph_free(struct hb_run *r);
 void hb_run_verified_free(struct hb_run *r);
 
 /* run_capture.c */

@@ -125,7 +125,7 @@ static void check_mamba2(struct hb_run *r, struct hb_forward *f, int32_t layer,
         struct hb_live_row *row = &f->live[i];
         struct hb_content *content = &r->content[row->slot];
         struct hb_ref_state *state = content->ref[layer];
-        if (row->slot == 0 || !state) {
+        if (!hb_run_is_predicted(r, row) || !state) {
             continue; /* the reserved slot holds nothing that could be predicted */
         }
         if (!row->has_init) {
@@ -145,11 +145,15 @@ static void check_mamba2(struct hb_run *r, struct hb_forward *f, int32_t layer,
         int32_t path = row->is_decode ? HB_PATH_DECODE : HB_PATH_PREFILL;
         const struct hb_profile *p = hb_run_profile(r, row);
         uint64_t t0 = hb_run_now(r);
-        if (hb_ref_mamba2(&r->config, &r->params[layer], p, path, row->length,
-                          lb->host[0] + (int64_t)row->first * lb->width[0],
-                          lb->host[1] + (int64_t)row->first * lb->width[1],
-                          lb->host[2] + (int64_t)row->first * lb->width[2], state, d, d + n,
-                          d + 2 * n, f->at[i][layer], row->after)) {
+        if (row->has_ring) {
+            if (hb_run_ring_token(r, f, i, layer, lb, state, d)) {
+                return;
+            }
+        } else if (hb_ref_mamba2(&r->config, &r->params[layer], p, path, row->length,
+                                 lb->host[0] + (int64_t)row->first * lb->width[0],
+                                 lb->host[1] + (int64_t)row->first * lb->width[1],
+                                 lb->host[2] + (int64_t)row->first * lb->width[2], state, d, d + n,
+                                 d + 2 * n, f->at[i][layer], row->after)) {
             r->no_memory = 1;
             return;
         }

@@ -16,19 +16,42 @@ int32_t hb_run_tracks(const struct hb_run *r, int32_t tracks[HB_MAX_NAMES]) {
     return n;
 }
 
+/* The slot of the request's state. An id that is free has none: then where the state was, if it is
+ * still known there, so that nothing else is wrong with the row. */
+static int32_t state_of(struct hb_run *r, int32_t request, int32_t id) {
+    const int32_t slot = hb_run_slot(r, id);
+    if (slot > 0) {
+        r->request_at[request] = slot;
+    }
+    const int32_t at = r->request_at[request];
+    return r->content[at].stream == r->request_stream[request] ? at : slot;
+}
+
 void hb_run_plan_case(struct hb_run *r, struct hb_forward *f) {
     int32_t tracks[HB_MAX_NAMES];
     const int32_t n_tracks = hb_run_tracks(r, tracks);
+    int32_t targets[HB_MAX_ROWS] = {0};
+    /* before anything points into contents: a slot that is taken here loses its content */
+    for (int32_t i = 0; i < f->step->n_rows && r->c->config.ping_pong != HB_PING_PONG_OFF; i++) {
+        const struct hb_case_row *row = &f->step->row[i];
+        if (row->track && f->step->mode != HB_MODE_TARGET_VERIFY && !hb_run_done(r)) {
+            targets[i] = hb_run_ping_pong(r, row->request & (HB_MAX_REQS - 1));
+        }
+    }
     for (int32_t i = 0; i < f->step->n_rows; i++) {
         const struct hb_case_row *row = &f->step->row[i];
         struct hb_row_plan *p = &f->plan.row[i];
         p->request = row->request & (HB_MAX_REQS - 1);
         p->slot = r->request_slot[p->request];
-        const struct hb_content *content = &r->content[p->slot];
+        const int32_t slot = state_of(r, p->request, p->slot);
+        const struct hb_content *content = &r->content[slot];
         p->stream = content->stream;
-        p->prefix = p->slot > 0 ? content->pos : 0;
+        p->prefix = slot > 0 ? content->pos : 0;
         p->prefix_loc = content->n_loc >= p->prefix ? content->loc : NULL;
-        p->track_dst = row->track && n_tracks > 0 ? tracks[row->track_slot % n_tracks] : 0;
+        p->track_dst = targets[i];
+        if (row->track && n_tracks > 0 && r->c->config.ping_pong == HB_PING_PONG_OFF) {
+            p->track_dst = tracks[row->track_slot % n_tracks];
+        }
     }
 }
 
@@ -63,7 +86,8 @@ static void plan_row(struct hb_run *r, const struct hb_forward *f, struct hb_liv
     if (!b->mamba_track_mask.data || !b->mamba_track_mask.data[i]) {
         return;
     }
-    row->dst = (int32_t)b->mamba_track_indices.data[i];
+    row->dst_id = (int32_t)b->mamba_track_indices.data[i];
+    row->dst = hb_run_slot(r, row->dst_id);
     row->after = 1;
     if (!row->is_decode) {
         int64_t len = b->mamba_track_seqlens.data[i] - row->pos;
@@ -73,7 +97,7 @@ static void plan_row(struct hb_run *r, const struct hb_forward *f, struct hb_liv
 
 void hb_run_plan_batch(struct hb_run *r, struct hb_forward *f) {
     const struct hb_batch *b = &f->batch.b;
-    int32_t real_rows = b->has_original_batch_size ? b->original_batch_size : b->batch_size;
+    const int32_t real_rows = hb_expect_real_rows(b, f->is_replay);
     f->mode = b->forward_mode;
     f->n_tokens = b->n_tokens;
     f->n_live = 0;
@@ -86,21 +110,31 @@ void hb_run_plan_batch(struct hb_run *r, struct hb_forward *f) {
         memset(row, 0, sizeof *row);
         row->row = i;
         row->request = b->req_pool_indices.data[i];
-        row->slot = r->slots.table[row->request];
+        row->id = r->slots.table[row->request];
+        row->slot = hb_run_slot(r, row->id);
         row->stream = r->content[row->slot].stream;
         row->seq_len = b->seq_lens.data[i];
+        if (i < HB_MAX_ROWS) {
+            row->seq_len = (int32_t)(row->seq_len - f->shift[i]);
+        }
         if (b->forward_mode == HB_MODE_TARGET_VERIFY) {
             plan_verify_row(r, f, row);
         } else {
             plan_row(r, f, row);
+            hb_run_plan_ring(r, f, row);
         }
         row->first = f->n_real;
         f->n_real += row->length;
     }
 }
 
+int hb_run_is_predicted(const struct hb_run *r, const struct hb_live_row *row) {
+    return row->slot > 0 && !(row->has_init && r->content[row->slot].is_spoiled);
+}
+
 int hb_run_has_numbers(const struct hb_run *r) {
-    return !r->o->status_only && !r->twist.nan_inputs;
+    /* of the target that is about batches alone, statuses and untouched bytes are looked at */
+    return !r->o->status_only && r->c->config.target != HB_TARGET_METADATA && !r->twist.nan_inputs;
 }
 
 const struct hb_profile *hb_run_profile(const struct hb_run *r, const struct hb_live_row *row) {

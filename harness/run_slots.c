@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Slot steps of a case: take (with initial state or restart), free, copy. */
+ * Slot steps of a case: free, copy, publish, move; and what the slots of a run hold. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/run_internal.h"
-
-enum { MAX_TAKE = 64, EXTRA_STREAM = 1 << 20 /* streams of slots that no request owns */ };
 
 void hb_content_reset(struct hb_run *r, struct hb_content *content) {
     free(content->loc);
@@ -17,6 +15,7 @@ void hb_content_reset(struct hb_run *r, struct hb_content *content) {
 
 int hb_content_zero(struct hb_run *r, struct hb_content *content, int32_t stream) {
     content->known = 1;
+    content->is_spoiled = 0;
     content->stream = stream;
     content->pos = 0;
     content->branch = 0;
@@ -53,6 +52,7 @@ static int set_loc(struct hb_content *content, const int32_t *loc, int64_t n) {
 int hb_content_copy(struct hb_run *r, struct hb_content *dst, const struct hb_content *src,
                     int64_t n_loc) {
     dst->known = src->known;
+    dst->is_spoiled = src->is_spoiled;
     dst->stream = src->stream;
     dst->pos = src->pos;
     dst->branch = src->branch;
@@ -71,284 +71,249 @@ int hb_content_copy(struct hb_run *r, struct hb_content *dst, const struct hb_co
     return set_loc(dst, src->loc, n_loc < src->n_loc ? n_loc : src->n_loc);
 }
 
-static int64_t break_value(const struct hb_run *r, int32_t field, int32_t row, int64_t value) {
+int32_t hb_run_slot(const struct hb_run *r, int32_t id) {
+    const int32_t slot = hb_slot_model_slot(&r->slots, id);
+    return slot < 0 ? 0 : slot;
+}
+
+int32_t hb_run_break_value(const struct hb_run *r, int32_t field, int32_t row, int64_t value) {
     for (int32_t i = 0; i < r->c->n_breaks; i++) {
         const struct hb_case_break *brk = &r->c->brk[i];
         if (brk->step == r->step && brk->field == field && (row < 0 || (brk->row & 1) == row)) {
-            value = brk->operation == HB_BREAK_ADD ? (int64_t)((uint64_t)value + (uint64_t)brk->value)
-                                                   : brk->value;
+            value = brk->operation == HB_BREAK_ADD
+                        ? (int64_t)((uint64_t)value + (uint64_t)brk->value)
+                        : brk->value;
         }
     }
-    return value;
+    return (int32_t)(uint32_t)(uint64_t)value;
 }
 
-static int32_t to_i32(int64_t x) {
-    return (int32_t)(uint32_t)(uint64_t)x;
-}
+/* --- bytes of slots ---------------------------------------------------------------------------- */
 
-static void model_take(struct hb_slot_model *m, int32_t id, int32_t kind) {
-    m->kind[id] = kind;
-    for (int32_t i = 0; i < m->n_free; i++) {
-        if (m->free_list[i] == id) {
-            memmove(&m->free_list[i], &m->free_list[i + 1],
-                    (size_t)(m->n_free - i - 1) * sizeof *m->free_list);
-            m->n_free--;
-            return;
-        }
+enum slot_change { SLOT_ZERO, SLOT_COPY, SLOT_MOVE };
+
+/* Which regions have one entry per slot, and what becomes of an entry: it is zeroed, made equal to
+ * that of another slot, or may hold anything (records beyond a cursor of 0 say nothing). */
+enum entry_rule { ENTRY_ZERO, ENTRY_SOURCE, ENTRY_ANY };
+static const struct {
+    const char *name;
+    int32_t rule[3]; /* by enum slot_change */
+} slot_regions[] = {{"conv", {ENTRY_ZERO, ENTRY_SOURCE, ENTRY_SOURCE}},
+                    {"temporal", {ENTRY_ZERO, ENTRY_SOURCE, ENTRY_SOURCE}},
+                    {"ring_x", {ENTRY_ANY, ENTRY_ANY, ENTRY_SOURCE}},
+                    {"ring_b", {ENTRY_ANY, ENTRY_ANY, ENTRY_SOURCE}},
+                    {"ring_g", {ENTRY_ANY, ENTRY_ANY, ENTRY_SOURCE}}};
+
+static void want_entry(struct hb_run *r, int32_t region, int32_t rule, int32_t dst, int32_t src) {
+    const size_t bytes = (size_t)r->region[region].bytes / (size_t)r->region[region].shape[0];
+    uint8_t *at = r->want[region] + (size_t)dst * bytes;
+    if (rule == ENTRY_ZERO) {
+        memset(at, 0, bytes);
+    } else if (rule == ENTRY_SOURCE) {
+        memcpy(at, r->mirror[region] + (size_t)src * bytes, bytes);
+    } else {
+        hb_run_allow(r, region, (size_t)dst * bytes, bytes);
     }
 }
 
-/* want := what a slot operation may have changed: known tables exactly, other tables anything. */
-static void want_tables(struct hb_run *r) {
+static void want_slot(struct hb_run *r, int32_t change, int32_t dst, int32_t src) {
     for (int32_t i = 0; i < r->n_regions; i++) {
-        const struct hb_region *region = &r->region[i];
-        if (region->layer >= 0) {
-            continue;
-        }
-        if (strcmp(region->name, "req_to_slot") == 0) {
-            memcpy(r->want[i], r->slots.table, (size_t)region->bytes);
-        } else if (strcmp(region->name, "slot_kind") == 0) {
-            memcpy(r->want[i], r->slots.kind, (size_t)region->bytes);
-        } else {
-            hb_run_allow(r, i, 0, region->bytes);
-        }
-    }
-}
-
-/* The bytes of one slot in every state region; src < 0: zeros, else a copy of slot src as the mirror knows it. */
-static void want_slot(struct hb_run *r, int32_t dst, int32_t src) {
-    for (int32_t l = 0; l < r->config.n_layers; l++) {
-        const char *const names[] = {"conv", "temporal"};
-        for (int k = 0; k < 2; k++) {
-            int32_t i = hb_run_region(r, names[k], l);
-            if (i < 0) {
-                continue;
-            }
-            size_t bytes = (size_t)r->region[i].bytes / (size_t)r->region[i].shape[0];
-            if (src < 0) {
-                memset(r->want[i] + (size_t)dst * bytes, 0, bytes);
-            } else {
-                memcpy(r->want[i] + (size_t)dst * bytes, r->mirror[i] + (size_t)src * bytes, bytes);
+        for (size_t k = 0; k < sizeof slot_regions / sizeof *slot_regions; k++) {
+            if (r->region[i].layer >= 0 && strcmp(r->region[i].name, slot_regions[k].name) == 0) {
+                want_entry(r, i, slot_regions[k].rule[change], dst, src);
             }
         }
     }
 }
 
-static void after_call(struct hb_run *r, int ok, const char *check, const char *place) {
-    if (r->v->kind != HB_VERDICT_PASS || hb_run_read_regions(r)) {
-        return;
-    }
+/* After a call whose regions are read and want is complete but for the tables. */
+static void compare_after(struct hb_run *r, int ok, const char *check, const char *place) {
     if (ok) {
-        want_tables(r);
+        hb_run_want_own_tables(r);
         hb_run_compare_regions(r, HB_VERDICT_STATE, check, place);
     } else {
         hb_run_compare_regions(r, HB_VERDICT_PURITY, "error.purity", place);
     }
 }
 
-static void set_table(struct hb_run *r, int32_t req, int32_t slot) {
-    struct hb_error got = {.struct_size = sizeof got};
-    struct hb_error want = {.struct_size = sizeof want};
-    hb_expect_table(&r->slots, req, &want);
-    int32_t status = r->backend->table_set(r->handle, req, slot, &got);
-    if (hb_run_judge(r, "table_set", "take", &want, status, &got)) {
-        r->slots.table[req] = slot;
-    }
-    /* the write is checked with the next comparison */
-    int32_t table = hb_run_region(r, "req_to_slot", -1);
-    if (table >= 0) {
-        memcpy(hb_run_mirror(r, table), r->slots.table, (size_t)r->region[table].bytes);
-    }
-}
-
-/* A request that already has `prefix` tokens: random state and KV entries, exactly known. */
-static int write_prefix(struct hb_run *r, struct hb_content *content, int32_t slot, int64_t prefix) {
-    struct hb_error e = {.struct_size = sizeof e};
-    content->pos = prefix;
-    int32_t *loc = malloc((size_t)prefix * sizeof *loc);
-    if (!loc) {
-        r->no_memory = 1;
+/* Reads the regions; -1 if the run is over. */
+static int read_after(struct hb_run *r) {
+    if (r->v->kind != HB_VERDICT_PASS || hb_run_read_regions(r)) {
         return -1;
     }
-    for (int64_t p = 0; p < prefix; p++) {
-        loc[p] = hb_kv_alloc_take(&r->kv);
-    }
-    free(content->loc);
-    content->loc = loc;
-    content->n_loc = prefix;
-    int32_t dim = hb_run_dim(&r->config);
-    int32_t n_conv = dim * (r->config.conv_width - 1);
-    int32_t n_ssm = r->config.n_heads * r->config.head_dim * r->config.state_size;
-    int32_t n_kv = r->config.n_kv_heads * r->config.attn_dim;
-    size_t n = (size_t)(n_conv + n_ssm) + (size_t)n_kv;
-    float *values = hb_run_floats(r, n);
-    if (!values) {
-        return -1;
-    }
-    int bad = 0;
-    for (int32_t l = 0; l < r->config.n_layers; l++) {
-        int32_t rc = hb_run_region(r, "conv", l);
-        int32_t rs = hb_run_region(r, "temporal", l);
-        if (rc >= 0 && rs >= 0) {
-            float *ssm = values + n_conv;
-            hb_run_fill(r, HB_TENSOR_INIT_CONV, content->stream, l, 0, n_conv, values);
-            hb_run_fill(r, HB_TENSOR_INIT_SSM, content->stream, l, 0, n_ssm, ssm);
-            size_t cb = (size_t)n_conv * (size_t)hb_dtype_bytes(r->region[rc].dtype);
-            size_t sb = (size_t)n_ssm * (size_t)hb_dtype_bytes(r->region[rs].dtype);
-            uint8_t *cw = hb_run_mirror(r, rc) + (size_t)slot * cb;
-            uint8_t *sw = hb_run_mirror(r, rs) + (size_t)slot * sb;
-            hb_pack(r->region[rc].dtype, values, n_conv, cw);
-            hb_pack(r->region[rs].dtype, ssm, n_ssm, sw);
-            hb_unpack(r->region[rc].dtype, cw, n_conv, values);
-            hb_unpack(r->region[rs].dtype, sw, n_ssm, ssm);
-            hb_ref_state_set(&r->config, content->ref[l], values, ssm);
-            bad |= r->backend->region_write(r->handle, rc, (size_t)slot * cb, cw, cb, &e);
-            bad |= r->backend->region_write(r->handle, rs, (size_t)slot * sb, sw, sb, &e);
-        }
-        const char *const kv[] = {"kv_k", "kv_v"};
-        for (int k = 0; k < 2; k++) {
-            int32_t i = hb_run_region(r, kv[k], l);
-            size_t row = i < 0 ? 0 : (size_t)n_kv * (size_t)hb_dtype_bytes(r->region[i].dtype);
-            for (int64_t p = 0; i >= 0 && p < prefix; p++) {
-                hb_run_fill(r, k ? HB_TENSOR_V : HB_TENSOR_K, content->stream, l, p, n_kv, values);
-                uint8_t *w = hb_run_mirror(r, i) + (size_t)loc[p] * row;
-                hb_pack(r->region[i].dtype, values, n_kv, w);
-                bad |= r->backend->region_write(r->handle, i, (size_t)loc[p] * row, w, row, &e);
-            }
-        }
-    }
-    if (bad) {
-        hb_verdict_set(r->v, HB_VERDICT_STATUS, "region_write", "take", HB_OK, e.status,
-                       "step %d: region_write failed: %s", r->step, e.text);
-    }
-    return bad ? -1 : 0;
-}
-
-static int32_t track_slot(const struct hb_run *r, int32_t index) {
-    int32_t seen[HB_MAX_NAMES];
-    int32_t n = 0;
-    for (int32_t k = 0; k < r->n_names; k++) {
-        if (r->name_is_track[k] && r->name[k] > 0) {
-            seen[n++] = r->name[k];
-        }
-    }
-    return n > 0 && index >= 0 ? seen[index % n] : 0;
-}
-
-/* Restart of a request from a checkpoint: a copy, never the checkpoint itself (state-pool.md section 2). */
-static void restart(struct hb_run *r, int32_t src, int32_t dst) {
-    struct hb_error got = {.struct_size = sizeof got};
-    struct hb_error want = {.struct_size = sizeof want};
-    hb_expect_copy(&r->slots, src, dst, &want);
-    int32_t status = r->backend->slot_copy(r->handle, src, dst, &got);
-    int ok = hb_run_judge(r, "slot_copy", "restart", &want, status, &got);
     hb_run_want_unchanged(r);
-    if (ok) {
-        want_slot(r, dst, src);
-        if (r->content[src].known &&
-            hb_content_copy(r, &r->content[dst], &r->content[src], INT64_MAX)) {
-            r->no_memory = 1;
-        }
-    }
-    after_call(r, ok, "slot.copy", "restart");
+    return 0;
 }
 
-void hb_run_take(struct hb_run *r, const struct hb_case_step *step) {
+/* --- operations -------------------------------------------------------------------------------- */
+
+int hb_run_take_slots(struct hb_run *r, int32_t n, int32_t kind, int32_t *ids) {
+    enum { MAX_TAKE = 64 };
     struct hb_error got = {.struct_size = sizeof got};
     struct hb_error want = {.struct_size = sizeof want};
-    int32_t ids[MAX_TAKE];
-    int32_t kind = step->slot_kind ? HB_SLOT_TRACK : HB_SLOT_LIVE;
-    kind = to_i32(break_value(r, HB_FIELD_SLOT_KIND, -1, kind));
-    int32_t n = to_i32(break_value(r, HB_FIELD_SLOT_COUNT, -1, 1));
+    int32_t predicted[MAX_TAKE];
+    int32_t taken[MAX_TAKE];
     hb_expect_take(&r->slots, n, kind, &want);
     if (want.status == HB_OK && n > MAX_TAKE) {
         n = MAX_TAKE;
     }
-    int32_t status = r->backend->slot_take(r->handle, n, kind, ids, &got);
+    int32_t status = r->backend->slot_take(r->handle, n, kind, taken, &got);
     int ok = hb_run_judge(r, "slot_take", "take", &want, status, &got);
-    int32_t name = r->n_names < HB_MAX_NAMES ? r->n_names++ : HB_MAX_NAMES - 1;
-    r->name[name] = 0;
-    r->name_is_track[name] = step->slot_kind != 0;
-    hb_run_want_unchanged(r);
+    if (ok && n > 0) {
+        hb_slot_model_take(&r->slots, n, kind, predicted);
+    }
     for (int32_t i = 0; ok && i < n; i++) {
-        if (ids[i] < 1 || ids[i] > r->slots.n_slots || r->slots.kind[ids[i]] != HB_SLOT_FREE) {
+        if (taken[i] != predicted[i]) {
             r->v->at.step = r->step;
             hb_verdict_set(r->v, HB_VERDICT_STATE, "slot.take", "take", 0, 0,
-                           "step %d: slot_take returned slot %d, which was not free in 1..%d",
-                           r->step, ids[i], r->slots.n_slots);
-            return;
-        }
-        model_take(&r->slots, ids[i], kind);
-        want_slot(r, ids[i], -1);
-        hb_content_reset(r, &r->content[ids[i]]);
-        /* a live slot that no request owns may still be reached through the mapping table */
-        if (kind == HB_SLOT_LIVE && (i > 0 || step->slot_kind) &&
-            hb_content_zero(r, &r->content[ids[i]], EXTRA_STREAM + ids[i])) {
-            return;
+                           "step %d: slot_take returned slot %d, the first that is free is %d",
+                           r->step, taken[i], predicted[i]);
+            return 0;
         }
     }
-    after_call(r, ok, "slot.take", "take");
-    if (!ok || n < 1 || hb_run_done(r)) {
+    if (read_after(r)) {
+        return 0;
+    }
+    for (int32_t i = 0; ok && i < n; i++) {
+        const int32_t slot = hb_run_slot(r, predicted[i]);
+        ids[i] = predicted[i];
+        want_slot(r, SLOT_ZERO, slot, 0);
+        hb_content_reset(r, &r->content[slot]);
+    }
+    compare_after(r, ok, "slot.take", "take");
+    return ok && !hb_run_done(r);
+}
+
+void hb_run_copy_slot(struct hb_run *r, int32_t src, int32_t dst, const char *place) {
+    struct hb_error got = {.struct_size = sizeof got};
+    struct hb_error want = {.struct_size = sizeof want};
+    hb_expect_copy(&r->slots, src, dst, &want);
+    int32_t status = r->backend->slot_copy(r->handle, src, dst, &got);
+    int ok = hb_run_judge(r, "slot_copy", place, &want, status, &got);
+    if (read_after(r)) {
         return;
     }
-    r->name[name] = ids[0];
-    struct hb_content *content = &r->content[ids[0]];
-    if (step->slot_kind || kind != HB_SLOT_LIVE) {
-        return;
+    if (ok) {
+        const int32_t from = hb_run_slot(r, src), to = hb_run_slot(r, dst);
+        struct hb_content *content = &r->content[to];
+        want_slot(r, SLOT_COPY, to, from);
+        r->slots.write_pos[to] = 0;
+        r->no_memory |= r->content[from].known
+                            ? hb_content_copy(r, content, &r->content[from], INT64_MAX) != 0
+                            : hb_content_zero(r, content, content->stream) != 0;
+        content->is_spoiled =
+            r->content[from].is_spoiled; /* of a checkpoint never completed, too */
     }
-    int32_t request = step->request & (HB_MAX_REQS - 1);
-    int32_t stream = request + HB_MAX_REQS * r->request_generation[request]++;
-    if (hb_content_zero(r, content, stream)) {
-        return;
-    }
-    r->request_slot[request] = ids[0];
-    set_table(r, hb_case_req_index(r->c, request), ids[0]);
-    int32_t source = track_slot(r, step->from);
-    if (step->from >= 0 && source > 0) {
-        hb_run_want_unchanged(r);
-        restart(r, source, ids[0]);
-    } else if (step->prefix > 0) {
-        write_prefix(r, content, ids[0], step->prefix);
-    }
+    compare_after(r, ok, "slot.copy", place);
 }
 
 static int32_t named_slot(const struct hb_run *r, int32_t name) {
     return r->n_names > 0 && name >= 0 ? r->name[name % r->n_names] : 0;
 }
 
+static int32_t argument(const struct hb_run *r, int32_t row, int32_t name) {
+    return hb_run_break_value(r, HB_FIELD_SLOT_ID, row, named_slot(r, name));
+}
+
 void hb_run_free(struct hb_run *r, const struct hb_case_step *step) {
     struct hb_error got = {.struct_size = sizeof got};
     struct hb_error want = {.struct_size = sizeof want};
-    int32_t id = to_i32(break_value(r, HB_FIELD_SLOT_ID, 0, named_slot(r, step->slot)));
-    hb_expect_free(&r->slots, 1, &id, &want);
-    int32_t status = r->backend->slot_free(r->handle, 1, &id, &got);
+    const int32_t n = step->slot2 >= 0 ? 2 : 1;
+    const int32_t ids[2] = {argument(r, 0, step->slot), n > 1 ? argument(r, 1, step->slot2) : 0};
+    hb_expect_free(&r->slots, n, ids, &want);
+    int32_t status = r->backend->slot_free(r->handle, n, ids, &got);
     int ok = hb_run_judge(r, "slot_free", "free", &want, status, &got);
-    if (ok) {
-        r->slots.kind[id] = HB_SLOT_FREE;
-        r->slots.free_list[r->slots.n_free++] = id;
+    for (int32_t i = 0; ok && i < n; i++) {
+        (void)hb_prefix_cache_evict(&r->cache, ids[i]);
     }
-    hb_run_want_unchanged(r);
-    after_call(r, ok, "slot.free", "free");
+    if (ok) {
+        hb_slot_model_release(&r->slots, n, ids);
+    }
+    if (!read_after(r)) {
+        compare_after(r, ok, "slot.free", "free");
+    }
 }
 
 void hb_run_copy(struct hb_run *r, const struct hb_case_step *step) {
+    hb_run_copy_slot(r, argument(r, 0, step->slot), argument(r, 1, step->slot2), "copy");
+}
+
+/* The state goes to the first free slot, the id stays (invariant 15 in one run). */
+void hb_run_move(struct hb_run *r, const struct hb_case_step *step) {
     struct hb_error got = {.struct_size = sizeof got};
     struct hb_error want = {.struct_size = sizeof want};
-    int32_t src = to_i32(break_value(r, HB_FIELD_SLOT_ID, 0, named_slot(r, step->slot)));
-    int32_t dst = to_i32(break_value(r, HB_FIELD_SLOT_ID, 1, named_slot(r, step->slot2)));
-    hb_expect_copy(&r->slots, src, dst, &want);
-    int32_t status = r->backend->slot_copy(r->handle, src, dst, &got);
-    int ok = hb_run_judge(r, "slot_copy", "copy", &want, status, &got);
-    hb_run_want_unchanged(r);
+    const int32_t id = argument(r, 0, step->slot);
+    if (!r->backend->slot_move) {
+        return;
+    }
+    hb_expect_move(&r->slots, id, &want);
+    int32_t status = r->backend->slot_move(r->handle, id, &got);
+    int ok = hb_run_judge(r, "slot_move", "move", &want, status, &got);
+    if (read_after(r)) {
+        return;
+    }
     if (ok) {
-        want_slot(r, dst, src);
-        if (r->content[src].known) {
-            if (hb_content_copy(r, &r->content[dst], &r->content[src], INT64_MAX)) {
-                r->no_memory = 1;
-            }
-        } else if (hb_content_zero(r, &r->content[dst], r->content[dst].stream)) {
-            return;
+        const int32_t from = hb_run_slot(r, id);
+        hb_slot_model_move(&r->slots, id);
+        const int32_t to = hb_run_slot(r, id);
+        want_slot(r, SLOT_MOVE, to, from);
+        const int32_t cursors = hb_run_region(r, "write_pos", -1);
+        if (cursors >= 0) { /* the old slot is free: its cursor is nobody's */
+            hb_run_allow(r, cursors, (size_t)from * sizeof(int32_t), sizeof(int32_t));
+        }
+        const struct hb_content moved = r->content[from];
+        hb_content_reset(r, &r->content[to]);
+        r->content[to] = moved;
+        memset(&r->content[from], 0, sizeof r->content[from]);
+    }
+    compare_after(r, ok, "slot.move", "move");
+}
+
+/* --- prefix cache ------------------------------------------------------------------------------ */
+
+int32_t hb_run_ping_pong(struct hb_run *r, int32_t request) {
+    struct hb_ping_pong_table *p = &r->ping_pong[request];
+    int32_t index = hb_ping_pong_missing(p);
+    while (index >= 0 && hb_run_take_slots(r, 1, HB_SLOT_TRACK, &p->slot[index])) {
+        index = hb_ping_pong_missing(p);
+    }
+    return hb_ping_pong_target(p);
+}
+
+/* A fresh track slot in place of the donated one (state-pool.md section 2). */
+static void replace_donated(struct hb_run *r, int32_t request) {
+    int32_t fresh = 0;
+    (void)hb_run_take_slots(r, 1, HB_SLOT_TRACK, &fresh);
+    hb_ping_pong_donated(&r->ping_pong[request], fresh);
+}
+
+void hb_run_publish(struct hb_run *r, const struct hb_case_step *step) {
+    struct hb_error got = {.struct_size = sizeof got};
+    struct hb_error want = {.struct_size = sizeof want};
+    const int32_t request = r->n_names > 0 ? r->name_request[step->slot % r->n_names] : -1;
+    const int is_ping_pong = r->c->config.ping_pong != HB_PING_PONG_OFF && request >= 0;
+    int32_t id = is_ping_pong ? hb_ping_pong_newest(&r->ping_pong[request]) : 0;
+    id = is_ping_pong ? hb_run_break_value(r, HB_FIELD_SLOT_ID, 0, id) : argument(r, 0, step->slot);
+    if (!r->backend->slot_publish) {
+        return;
+    }
+    hb_expect_publish(&r->slots, id, &want);
+    int32_t status = r->backend->slot_publish(r->handle, id, &got);
+    int ok = hb_run_judge(r, "slot_publish", "publish", &want, status, &got);
+    if (ok) {
+        const int32_t slot = hb_run_slot(r, id);
+        const struct hb_content *content = &r->content[slot];
+        r->slots.kind[slot] = HB_SLOT_TREE;
+        if (content->known) { /* a slot that was never written has no label to be found by */
+            (void)hb_prefix_cache_publish(&r->cache, content->stream, content->pos, id);
         }
     }
-    after_call(r, ok, "slot.copy", "copy");
+    if (read_after(r)) {
+        return;
+    }
+    compare_after(r, ok, "slot.publish", "publish");
+    if (ok && is_ping_pong && !hb_run_done(r) &&
+        id == hb_ping_pong_newest(&r->ping_pong[request])) {
+        replace_donated(r, request);
+    }
 }

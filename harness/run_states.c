@@ -155,9 +155,15 @@ void hb_run_check_states(struct hb_run *r, struct hb_forward *f, int32_t layer) 
         const struct hb_entry conv = hb_run_slot_entry(r, rc, row->slot);
         const struct hb_entry ssm = hb_run_slot_entry(r, rs, row->slot);
         struct hb_ref_state *state = r->content[row->slot].ref[layer];
-        if (row->slot == 0 || !hb_run_has_numbers(r)) {
+        if (row->has_ring) {
+            hb_run_check_records(r, f, i, layer);
+        }
+        const int is_pending = row->has_ring && !row->folds;
+        if (!hb_run_is_predicted(r, row) || !hb_run_has_numbers(r)) {
             allow(r, conv);
-            allow(r, ssm);
+            if (!is_pending) {
+                allow(r, ssm);
+            }
             if (row->dst > 0) {
                 allow(r, hb_run_slot_entry(r, rc, row->dst));
                 allow(r, hb_run_slot_entry(r, rs, row->dst));
@@ -169,6 +175,10 @@ void hb_run_check_states(struct hb_run *r, struct hb_forward *f, int32_t layer) 
             return;
         }
         observe_conv(r, layer, row, conv, state);
+        if (is_pending) { /* the records hold the step: temporal stays */
+            (void)hb_run_compare_bytes(r, rs, ssm.at, ssm.bytes, "ring.temporal", f->place);
+            continue;
+        }
         hb_run_check_temporal(r, f, layer, row, row->first + row->length - 1, ssm, state,
                               "state.temporal", "mamba2.state");
         if (row->dst > 0 && !hb_run_done(r)) {
@@ -220,6 +230,16 @@ void hb_run_anchor(struct hb_run *r, int32_t slot, int32_t stream, int64_t pos,
     }
 }
 
+/* 1 if a Mamba2 layer did not run. */
+static int leaves_out(const struct hb_run *r, const struct hb_forward *f) {
+    for (int32_t l = 0; l < r->config.n_layers; l++) {
+        if (r->config.layer_kind[l] == HB_LAYER_MAMBA2 && !(f->layers_run >> l & 1)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 void hb_run_advance(struct hb_run *r, struct hb_forward *f) {
     for (int32_t i = 0; i < f->n_live; i++) {
         const struct hb_live_row *row = &f->live[i];
@@ -232,6 +252,7 @@ void hb_run_advance(struct hb_run *r, struct hb_forward *f) {
             }
             continue;
         }
+        content->is_spoiled = content->is_spoiled && (row->has_init || leaves_out(r, f));
         const int32_t *slots = hb_run_token_slots(f, row);
         content->pos = row->seq_len;
         content->branch = row->branch[0];
@@ -246,6 +267,7 @@ void hb_run_advance(struct hb_run *r, struct hb_forward *f) {
         if (!dst->known && hb_content_zero(r, dst, row->stream)) {
             return;
         }
+        dst->is_spoiled = content->is_spoiled;
         dst->stream = row->stream;
         dst->pos = row->pos + row->after;
         dst->branch = row->branch[0];

@@ -10,6 +10,7 @@ void hb_run_stats_add(struct hb_run_stats *to, const struct hb_run_stats *from) 
     to->tokens += from->tokens;
     to->calls += from->calls;
     to->launches += from->launches;
+    to->second_runs += from->second_runs;
     to->exact_bytes += from->exact_bytes;
     to->pair_cases += from->pair_cases;
     to->pair_elements += from->pair_elements;

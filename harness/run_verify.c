@@ -98,7 +98,8 @@ void hb_run_verify_mamba2(struct hb_run *r, struct hb_forward *f, int32_t layer,
                           struct hb_layer_buffers *lb) {
     for (int32_t i = 0; i < f->n_live && !hb_run_done(r); i++) {
         const struct hb_live_row *row = &f->live[i];
-        if (row->slot == 0 || row->row >= HB_MAX_VERIFY_ROWS || !r->content[row->slot].ref[layer]) {
+        if (!hb_run_is_predicted(r, row) || row->row >= HB_MAX_VERIFY_ROWS ||
+            !r->content[row->slot].ref[layer]) {
             continue; /* the reserved slot holds nothing that could be predicted */
         }
         const size_t width = (size_t)lb->width[3];
@@ -184,32 +185,24 @@ void hb_run_verify_attention(struct hb_run *r, struct hb_forward *f, int32_t lay
 
 /* --- states ----------------------------------------------------------------------------------- */
 
-struct hb_entry hb_run_node_entry(const struct hb_run *r, int32_t region, int32_t row,
-                                  int32_t node) {
-    const struct hb_region *g = &r->region[region];
-    const size_t bytes = (size_t)g->bytes / (size_t)(g->shape[0] * g->shape[1]);
-    return (struct hb_entry){region, ((size_t)row * (size_t)g->shape[1] + (size_t)node) * bytes,
-                             bytes};
-}
-
 static void check_row_entries(struct hb_run *r, const struct hb_forward *f, int32_t layer,
                               const struct hb_live_row *row, int32_t rc, int32_t rs) {
-    const int is_predicted = hb_run_has_numbers(r) && row->slot != 0;
+    const int is_predicted = hb_run_has_numbers(r) && hb_run_is_predicted(r, row);
+    struct hb_ref_state *const *state = r->verified.row[row->row].state[layer];
+    for (int32_t t = 0; t < row->length; t++) {
+        hb_run_want_window(r, rc, row->row, t, is_predicted ? state[t] : NULL);
+    }
+    if (hb_run_compare_windows(r, rc, row->row, row->length, "verify.intermediate", f->place)) {
+        return;
+    }
     for (int32_t t = 0; t < row->length && !hb_run_done(r); t++) {
-        const struct hb_entry conv = hb_run_node_entry(r, rc, row->row, t);
         const struct hb_entry ssm = hb_run_node_entry(r, rs, row->row, t);
-        if (!is_predicted) {
-            hb_run_allow(r, rc, conv.at, conv.bytes);
+        if (is_predicted) {
+            hb_run_check_temporal(r, f, layer, row, row->first + t, ssm, state[t],
+                                  "verify.intermediate", "mamba2.node");
+        } else {
             hb_run_allow(r, rs, ssm.at, ssm.bytes);
-            continue;
         }
-        const struct hb_ref_state *state = r->verified.row[row->row].state[layer][t];
-        hb_run_want_conv(r, conv, state);
-        if (hb_run_compare_bytes(r, rc, conv.at, conv.bytes, "verify.intermediate", f->place)) {
-            return;
-        }
-        hb_run_check_temporal(r, f, layer, row, row->first + t, ssm, state, "verify.intermediate",
-                              "mamba2.node");
     }
 }
 
@@ -240,7 +233,10 @@ void hb_run_verify_done(struct hb_run *r, const struct hb_forward *f) {
         struct hb_verified_row *to = &v->row[i];
         const int32_t *slots = hb_run_token_slots(f, row);
         const size_t n_loc = (size_t)row->pos + (size_t)row->length;
-        v->slots[i] = to->slot = row->slot;
+        v->ids[i] = row->id;
+        v->generations[i] = row->id > 0 ? r->slots.generation[row->id] : 0;
+        to->request = i < HB_MAX_ROWS ? f->plan.row[i].request : 0;
+        to->slot = hb_run_is_predicted(r, row) ? row->slot : 0;
         v->nodes[i] = row->length;
         to->stream = row->stream;
         to->pos = row->pos;
@@ -260,6 +256,7 @@ void hb_run_verify_done(struct hb_run *r, const struct hb_forward *f) {
     v->phase = (struct hb_verify_phase){.has_verify = 1,
                                         .batch_size = f->batch.b.batch_size,
                                         .real_rows = n,
-                                        .slots = v->slots,
+                                        .slots = v->ids,
+                                        .generations = v->generations,
                                         .nodes = v->nodes};
 }

@@ -71,7 +71,7 @@ void hb_slot_model_destroy(struct hb_slot_model *m) {
 }
 
 static void copy_entries(int32_t *dst, const int32_t *src, int32_t n) {
-    if (src != NULL) {
+    if (dst != NULL && src != NULL) {
         memcpy(dst, src, ((size_t)n + 1) * sizeof *src);
     }
 }
@@ -98,8 +98,7 @@ int32_t hb_slot_model_copy(struct hb_slot_model *dst, const struct hb_slot_model
     copy_entries(dst->v2p, src->v2p, src->n_virtual);
     copy_entries(dst->free_ids, src->free_ids, src->n_virtual);
     copy_entries(dst->table, src->table, src->req_pool_size);
-    memcpy(dst->generation, src->generation,
-           ((size_t)id_count(src) + 1) * sizeof *src->generation);
+    memcpy(dst->generation, src->generation, ((size_t)id_count(src) + 1) * sizeof *src->generation);
     dst->n_free = src->n_free;
     dst->n_free_ids = src->n_free_ids;
     dst->ring_length = src->ring_length;

@@ -31,7 +31,7 @@ HB_INLINE int32_t is_visible(const struct hb_k_attention &args, const struct que
 /* Element [slot of position j][kv head][0] of the cache. */
 HB_INLINE int64_t key_index(const struct hb_k_attention &args, const struct query &q,
                             int32_t position) {
-    const int64_t request = args.reqs[q.row];
+    const int64_t request = args.reqs ? args.reqs[q.row] : q.row;
     const int32_t slot = args.req_to_token[request * args.max_context + position];
     return ((int64_t)slot * args.n_kv_heads + q.kv_head) * args.attn_dim;
 }

@@ -156,7 +156,7 @@ struct hb_k_attention {
     struct hb_k_rows rows;
     int32_t n_q_heads, n_kv_heads, attn_dim, act_dtype, defect;
     float sm_scale;
-    const int32_t *reqs;         /* device [n_rows] */
+    const int32_t *reqs;         /* device [n_rows]; null: row r is request r */
     const int32_t *seq_lens;     /* device [n_rows] */
     const int32_t *req_to_token; /* device [reqs, max_context] */
     int32_t max_context;

@@ -65,8 +65,8 @@ HB_INLINE void write_b(const struct hb_k_ssm_ring &args, const struct step &s, i
 }
 
 /* xbc [T, dim] act, dt [T, H] act, y [T, H, P] act, pool [NS1, H, P, N] st, rings fp32. One thread
- * owns (row, head, p): one y, N state elements, one dt x; the thread of p = 0 also writes A dt, that
- * of the group's first head B. Records ascending, n ascending. */
+ * owns (row, head, p): one y, N state elements, one dt x; the thread of p = 0 also writes A dt,
+ * that of the group's first head B. Records ascending, n ascending. */
 HB_KERNEL(ssm_ring_v0_kernel, struct hb_k_ssm_ring, args) {
     const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
     const int32_t p = (int32_t)(item % args.ssm.head_dim);

@@ -148,8 +148,7 @@ static int32_t mem_alloc(uint64_t bytes, void **out) {
                        (unsigned long long)bytes);
         return HB_ERR_MEMORY;
     }
-    const int32_t status =
-        HB_CUDA(
+    const int32_t status = HB_CUDA(
         cudaMemsetAsync(found->ptr, 0xff, (size_t)1 << (size_class + SMALLEST_CLASS), stream));
     found->is_used = status == HB_OK;
     if (status == HB_OK) {

@@ -35,7 +35,9 @@ for test in "${tests[@]}"; do
 done
 say "$gen generated cases"
 "$build/hbfuzz" run --gen "$((gen * 3 / 4))" --seed 21 --backend emu | tail -n 1 || status=1
-"$build/hbfuzz" run --gen "$((gen / 4))" --seed 22 --target dispatch --backend emu | tail -n 1 || status=1
+for target in dispatch metadata track graph slots; do
+    "$build/hbfuzz" run --gen "$((gen / 8))" --seed 22 --target $target --backend emu | tail -n 1 || status=1
+done
 
 llvm-profdata-19 merge -sparse "$profiles"/*.profraw -o "$profiles/all.profdata"
 report() { # report FOLDER...: file, lines, missed, share

@@ -67,6 +67,9 @@ if [ "${1:-}" != "--quick" ]; then
     check "fuzz forward, plain engine" "$hbfuzz" fuzz forward --engine plain --count 8000 --seed 7 --out "$out/plain"
     check "fuzz verify" "$hbfuzz" fuzz verify --count 4000 --seed 7 --out "$out/verify"
     check "fuzz dispatch" "$hbfuzz" fuzz dispatch --count 20000 --seed 7 --out "$out/dispatch"
+    for target in metadata track graph slots; do
+        check "fuzz $target" "$hbfuzz" fuzz $target --count 4000 --seed 7 --out "$out/$target"
+    done
     check "run --backend oracle" "$hbfuzz" run --backend oracle --gen 2000 --seed 5
     rm -rf "$out"
 fi

@@ -20,6 +20,8 @@ enum {
     SLOTS = 12,
     SPEC_ROWS = 6,
     MAX_DRAFT = 7,
+    GRAPH_ROWS = 5,
+    GRAPH_DRAFT = 5,
     KV = 1 + REQS * CONTEXT,
     TRACK_SLOT = 10
 };
@@ -32,8 +34,11 @@ struct fixture {
     int64_t track_indices[ROWS], track_seqlens[ROWS];
     int32_t loc[TOKENS];
     int32_t table[REQS * CONTEXT];
+    int32_t cpu_lens[ROWS];
+    struct hb_graph_facts graphs;
     int32_t req_to_slot[REQS];
     int32_t slot_kind[SLOTS + 1];
+    int32_t write_pos[SLOTS + 1]; /* of a replay ring: in the environment where a test wants one */
     int32_t slot_seen[SLOTS + 1];
     int32_t kv_seen[KV];
     int32_t next[ROWS * MAX_DRAFT], sibling[ROWS * MAX_DRAFT], layout[ROWS + 1];
@@ -67,6 +72,8 @@ static inline void fixture_config(struct hb_config *c) {
     c->max_tokens = TOKENS;
     c->spec_rows = SPEC_ROWS;
     c->max_draft = MAX_DRAFT;
+    c->graph_rows = GRAPH_ROWS;
+    c->graph_draft = GRAPH_DRAFT;
 }
 
 static inline void fixture_tables(struct fixture *f) {
@@ -87,6 +94,7 @@ static inline void fixture_tables(struct fixture *f) {
                                       .req_to_slot = f->req_to_slot,
                                       .slot_kind = f->slot_kind,
                                       .slot_seen = f->slot_seen,
+                                      .graphs = &f->graphs,
                                       .kv_seen = f->kv_seen};
 }
 
@@ -181,6 +189,14 @@ static inline void fixture_tree(struct fixture *f) {
     }
     b->retrieve_next_token = (struct hb_i32s){f->next, (int64_t)b->batch_size * draft};
     b->retrieve_next_sibling = (struct hb_i32s){f->sibling, (int64_t)b->batch_size * draft};
+}
+
+/* seq_lens_cpu of a DECODE or verify batch: seq_lens of live rows, 1 on padding. */
+static inline void fixture_cpu_lens(struct fixture *f) {
+    for (int32_t r = 0; r < f->batch.batch_size; r++) {
+        f->cpu_lens[r] = r < f->batch.original_batch_size ? f->seq[r] : 1;
+    }
+    f->batch.seq_lens_cpu = (struct hb_i32s){f->cpu_lens, f->batch.batch_size};
 }
 
 static inline void fixture_track(struct fixture *f, int32_t row, int64_t dst, int64_t seqlen) {

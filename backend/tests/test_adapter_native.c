@@ -177,8 +177,8 @@ static void adapter_regions(void **state) {
     static const char *const names[] = {
         "conv",        "temporal",  "intermediate_conv", "intermediate_ssm",  "kv_k",
         "kv_v",        "conv",      "temporal",          "intermediate_conv", "intermediate_ssm",
-        "req_to_slot", "slot_kind", "free_list",         "free_count"};
-    static const int32_t layers[] = {0, 0, 0, 0, 1, 1, 2, 2, 2, 2, -1, -1, -1, -1};
+        "req_to_slot", "slot_kind", "free_list",         "free_count",        "generation"};
+    static const int32_t layers[] = {0, 0, 0, 0, 1, 1, 2, 2, 2, 2, -1, -1, -1, -1, -1};
     static const uint64_t sizes[] = {13 * 20 * 3 * 2,
                                      13 * 8 * 3 * 4,
                                      6 * 7 * 20 * 3 * 2,
@@ -192,14 +192,16 @@ static void adapter_regions(void **state) {
                                      8 * 4,
                                      13 * 4,
                                      12 * 4,
-                                     4};
+                                     4,
+                                     13 * 4};
     const struct hb_adapter *a = hb_adapter_emu();
     config.act_dtype = HB_BF16;
+    config.graph_rows = 0;
     void *h = open_handle();
     int32_t n = 0;
     uint8_t bytes[4096];
     assert_int_equal(a->n_regions(h, &n, &err), HB_OK);
-    assert_int_equal(n, 14);
+    assert_int_equal(n, 15);
     for (int32_t i = 0; i < n; i++) {
         struct hb_region r;
         assert_int_equal(a->region(h, i, &r, &err), HB_OK);
@@ -236,7 +238,7 @@ static void adapter_regions(void **state) {
     config.spec_rows = config.max_draft = 0; /* no caches, no regions of them */
     h = open_handle();
     assert_int_equal(a->n_regions(h, &n, &err), HB_OK);
-    assert_int_equal(n, 10);
+    assert_int_equal(n, 11);
     a->destroy(h);
 }
 

@@ -71,6 +71,20 @@ static const struct fault faults[] = {
     {AT(spec_rows), 0, HB_RULE_CFG_SPEC, -1, 0, 7},
     {AT(max_draft), INT_MIN, HB_RULE_CFG_SPEC, -1, 6, INT_MIN},
     {AT(max_draft), 0, HB_RULE_CFG_SPEC, -1, 6, 0},
+    {AT(window_layout), 2, HB_RULE_CFG_VARIANT, 8, 2, 0},
+    {AT(track_by_layer), -1, HB_RULE_CFG_VARIANT, 9, -1, 0},
+    {AT(track_interval), 3, HB_RULE_CFG_TRACK_INTERVAL, -1, 3, 4},
+    {AT(track_interval), INT_MIN, HB_RULE_CFG_TRACK_INTERVAL, -1, INT_MIN, 4},
+    {AT(ring_length), -1, HB_RULE_CFG_RING, -1, -1, 64},
+    {AT(ring_length), 65, HB_RULE_CFG_RING, -1, 65, 64},
+    {AT(n_virtual), SLOTS - 1, HB_RULE_CFG_VIRTUAL, -1, SLOTS - 1, SLOTS},
+    {AT(n_virtual), -1, HB_RULE_CFG_VIRTUAL, -1, -1, SLOTS},
+    {AT(graph_rows), -1, HB_RULE_CFG_GRAPH, 0, -1, ROWS},
+    {AT(graph_rows), ROWS + 1, HB_RULE_CFG_GRAPH, 0, ROWS + 1, ROWS},
+    {AT(pool_pad), -1, HB_RULE_CFG_POOL_PAD, -1, -1, 64},
+    {AT(pool_pad), 65, HB_RULE_CFG_POOL_PAD, -1, 65, 64},
+    {AT(multi_item_scoring), 1, HB_RULE_CFG_SCORING, -1, 1, 0},
+    {AT(stochastic_rounding), -1, HB_RULE_CFG_ROUNDING, -1, HB_FP32, 0},
 };
 
 enum { N_FAULTS = sizeof(faults) / sizeof(faults[0]) };
@@ -171,6 +185,57 @@ static void config_without_speculation_and_large_intermediate_states(void **stat
     assert_int_equal(hb_config_check(&c, NULL), HB_OK);
 }
 
+static void config_features_up_to_their_limits(void **state) {
+    (void)state;
+    struct hb_config c;
+    struct hb_error err;
+    fixture_config(&c);
+    c.track_interval = c.chunk_size;
+    c.ring_length = 64;
+    c.n_virtual = SLOTS;
+    c.pool_pad = 64;
+    c.window_layout = HB_WINDOWS_STRIP;
+    c.track_by_layer = 1;
+    c.graph_rows = ROWS;
+    c.graph_draft = TOKENS / ROWS;
+    assert_int_equal(hb_config_check(&c, NULL), HB_OK);
+    c.n_virtual = INT_MAX;
+    assert_int_equal(hb_config_check(&c, NULL), HB_OK);
+    c.graph_draft++;
+    hb_error_clear(&err);
+    assert_int_equal(hb_config_check(&c, &err), HB_ERR_SHAPE);
+    assert_true(err.rule == HB_RULE_CFG_GRAPH && err.row == 2);
+    assert_true(err.value == (int64_t)ROWS * (TOKENS / ROWS + 1) && err.limit == TOKENS);
+    c.graph_draft = 0;
+    hb_error_clear(&err);
+    assert_int_equal(hb_config_check(&c, &err), HB_ERR_SHAPE);
+    assert_true(err.row == 1 && err.value == 0 && err.limit == 1);
+    c.graph_rows = 0; /* without graphs the nodes do not matter */
+    assert_int_equal(hb_config_check(&c, NULL), HB_OK);
+    c.max_batch = 1 << 20; /* graphs have 64 rows at most */
+    c.graph_rows = 65;
+    c.graph_draft = 1;
+    hb_error_clear(&err);
+    assert_int_equal(hb_config_check(&c, &err), HB_ERR_SHAPE);
+    assert_true(err.row == 0 && err.limit == 64);
+}
+
+static void config_texts_of_what_upstream_refuses(void **state) {
+    (void)state;
+    struct hb_config c;
+    struct hb_error err;
+    fixture_config(&c);
+    c.track_interval = 2;
+    hb_error_clear(&err);
+    assert_int_equal(hb_config_check(&c, &err), HB_ERR_SHAPE);
+    assert_string_equal(err.text, "mamba_track_interval (2) must be >= mamba_chunk_size (4)");
+    fixture_config(&c);
+    c.multi_item_scoring = 1;
+    hb_error_clear(&err);
+    assert_int_equal(hb_config_check(&c, &err), HB_ERR_UNSUPPORTED);
+    assert_memory_equal(err.text, "hybrid backend does not support multi-item scoring", 50);
+}
+
 static void config_window_and_page_limits_are_inclusive(void **state) {
     (void)state;
     struct hb_config c;
@@ -219,6 +284,8 @@ static void config_dims(void **state) {
     assert_int_equal(d.cache_chunk, 4);
     assert_int_equal(d.n_nodes, SPEC_ROWS * MAX_DRAFT);
     assert_int_equal(d.conv_slot_bytes, 20 * 3 * 2);
+    assert_int_equal(d.windows_bytes, SPEC_ROWS * MAX_DRAFT * 20 * 3 * 2);
+    assert_int_equal(d.track_interval, 4); /* 0 stands for C */
     assert_int_equal(d.temporal_slot_bytes, 8 * 3 * 4);
     assert_int_equal(d.kv_bytes, (int64_t)KV * 4 * 2);
     assert_true(d.has_attention);
@@ -226,6 +293,14 @@ static void config_dims(void **state) {
     assert_int_equal(hb_config_io_width(&c, HB_LAYER_MAMBA2, 2), 4);
     assert_int_equal(hb_config_io_width(&c, HB_LAYER_ATTENTION, 0), 8);
     assert_int_equal(hb_config_io_width(&c, HB_LAYER_ATTENTION, 2), 4);
+    c.window_layout = HB_WINDOWS_STRIP;
+    c.track_interval = 9;
+    hb_config_dims(&c, &d);
+    assert_int_equal(d.windows_bytes, SPEC_ROWS * 20 * (MAX_DRAFT + 2) * 2);
+    assert_int_equal(d.track_interval, 9);
+    c.spec_rows = c.max_draft = 0;
+    hb_config_dims(&c, &d);
+    assert_int_equal(d.windows_bytes, 0);
 }
 
 int main(void) {
@@ -234,6 +309,8 @@ int main(void) {
         cmocka_unit_test(config_lower_rule_and_row_win_in_every_pair),
         cmocka_unit_test(config_conv_width_and_dt_limits),
         cmocka_unit_test(config_without_speculation_and_large_intermediate_states),
+        cmocka_unit_test(config_features_up_to_their_limits),
+        cmocka_unit_test(config_texts_of_what_upstream_refuses),
         cmocka_unit_test(config_window_and_page_limits_are_inclusive),
         cmocka_unit_test(config_products_saturate),
         cmocka_unit_test(config_dims),

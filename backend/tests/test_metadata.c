@@ -206,6 +206,34 @@ static void metadata_track_lengths(void **state) {
     assert_int_equal(m.n_copies, 0);
 }
 
+/* tracking.md section 4, second: final, and on the grid. */
+static void metadata_track_lengths_on_the_grid(void **state) {
+    (void)state;
+    const int32_t prefix[] = {0, 16};
+    const int32_t len[] = {16, 30};
+    setup(HB_MODE_EXTEND, 2, prefix, len, 0, NULL, 0);
+    f.config.chunk_size = 16;
+    fixture_track(&f, 0, 9, 16);
+    fixture_track(&f, 1, 10, 46);
+    derive(1);
+    CHECK_ARRAY(m.track_conv_len, 16, 16);
+    CHECK_ARRAY(m.track_ssm_len, 16, 16);
+    CHECK_ARRAY(m.track_dst, 9, 10);
+}
+
+/* metadata.md section 3, first and second row. */
+static void metadata_query_start_of_decode_and_uniform_verify(void **state) {
+    (void)state;
+    const int32_t seq[] = {3, 4, 5};
+    setup(HB_MODE_DECODE, 0, NULL, NULL, 3, seq, 0);
+    derive(0);
+    CHECK_ARRAY(m.query_start_loc, 0, 1, 2, 3, INT32_MIN);
+    fixture_tables(&f);
+    fixture_verify(&f, 3, 2, seq, NULL, 0);
+    derive(0);
+    CHECK_ARRAY(m.query_start_loc, 0, 3, 6, INT32_MIN);
+}
+
 static void metadata_track_branching_point_and_untracked_rows(void **state) {
     (void)state;
     const int32_t len[] = {16, 40};
@@ -255,7 +283,6 @@ static void metadata_attention_table_is_the_live_part(void **state) {
     setup(HB_MODE_DECODE, 0, NULL, NULL, 2, seq, 1);
     derive(1);
     assert_int_equal(m.table_cols, 3);
-    CHECK_ARRAY(m.rows, 0, 1);
     const int32_t first = 7 * CONTEXT + 1;
     CHECK_ARRAY(m.req_to_token, first, first + 1, first + 2, 6 * CONTEXT + 1, -1, -1);
     CHECK_ARRAY(m.out_cache_loc, first + 2, 6 * CONTEXT + 1);
@@ -401,6 +428,8 @@ int main(void) {
         cmocka_unit_test(metadata_chunk_tables),
         cmocka_unit_test(metadata_chunk_tables_fit_when_every_token_is_a_chunk),
         cmocka_unit_test(metadata_track_lengths),
+        cmocka_unit_test(metadata_track_lengths_on_the_grid),
+        cmocka_unit_test(metadata_query_start_of_decode_and_uniform_verify),
         cmocka_unit_test(metadata_track_branching_point_and_untracked_rows),
         cmocka_unit_test(metadata_track_uses_the_cache_chunk),
         cmocka_unit_test(metadata_decode_copies_masked_rows),

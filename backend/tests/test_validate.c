@@ -10,11 +10,12 @@
 #include <limits.h>
 #include <string.h>
 
+#include "backend/defects.h"
 #include "backend/tests/batch_faults.h"
 
 static void validate_accepts_the_bases(void **state) {
     (void)state;
-    for (int32_t base = E; base <= G; base++) {
+    for (int32_t base = E; base <= LAST_BASE; base++) {
         struct hb_error err;
         make_base(base);
         assert_int_equal(validate(&err), HB_OK);
@@ -45,7 +46,7 @@ static void validate_every_batch_rule_has_a_fault(void **state) {
     const int32_t *numbers;
     const int n = hb_rule_list(&numbers);
     for (int i = 0; i < n; i++) {
-        int covered = numbers[i] < 10 || numbers[i] > 132;
+        int covered = numbers[i] < 9 || numbers[i] > 141;
         /* of backends that lack a mode; this one has all */
         covered |= numbers[i] == HB_RULE_MODE_UNSUPPORTED;
         /* rules of commits: test_spec_verify.c */
@@ -55,7 +56,7 @@ static void validate_every_batch_rule_has_a_fault(void **state) {
         /* rules of layer calls: test_hybrid.c */
         covered |= numbers[i] == HB_RULE_NO_METADATA || numbers[i] == HB_RULE_LAYER_TWICE;
         covered |= numbers[i] == HB_RULE_IO_NULL || numbers[i] == HB_RULE_IO_BYTES;
-        covered |= numbers[i] == HB_RULE_LAYER_RANGE;
+        covered |= numbers[i] == HB_RULE_LAYER_RANGE || numbers[i] == HB_RULE_RING_LAYERS;
         for (size_t k = 0; k < N_FAULTS && !covered; k++) {
             covered = faults[k].rule == numbers[i];
         }
@@ -75,6 +76,20 @@ static const int32_t hidden[][4] = {
      HB_RULE_CACHE_LOC_LENGTH}, /* -3 real rows need no token */
     {D, HB_RULE_TRACK_SLOT_FREED, HB_RULE_TRACK_ALIAS_ROW,
      HB_RULE_TRACK_ALIAS_ROW}, /* another destination */
+    /* a batch size that no graph can have was neither captured nor not */
+    {CD, HB_RULE_GRAPH_TWICE, HB_RULE_BATCH_NEGATIVE, HB_RULE_BATCH_NEGATIVE},
+    {CD, HB_RULE_GRAPH_TWICE, HB_RULE_GRAPH_CAPACITY, HB_RULE_GRAPH_CAPACITY},
+    {RD, HB_RULE_GRAPH_NOT_CAPTURED, HB_RULE_BATCH_NEGATIVE, HB_RULE_BATCH_NEGATIVE},
+    {RD, HB_RULE_GRAPH_NOT_CAPTURED, HB_RULE_GRAPH_CAPACITY, HB_RULE_GRAPH_CAPACITY},
+    {RD, HB_RULE_GRAPH_MODE, HB_RULE_BATCH_NEGATIVE, HB_RULE_BATCH_NEGATIVE},
+    {RD, HB_RULE_GRAPH_MODE, HB_RULE_GRAPH_CAPACITY, HB_RULE_GRAPH_CAPACITY},
+    {RI, HB_RULE_GRAPH_NOT_CAPTURED, HB_RULE_BATCH_NEGATIVE, HB_RULE_BATCH_NEGATIVE},
+    {RI, HB_RULE_GRAPH_NOT_CAPTURED, HB_RULE_GRAPH_CAPACITY, HB_RULE_GRAPH_CAPACITY},
+    {RI, HB_RULE_GRAPH_MODE, HB_RULE_BATCH_NEGATIVE, HB_RULE_BATCH_NEGATIVE},
+    {RI, HB_RULE_GRAPH_MODE, HB_RULE_GRAPH_CAPACITY, HB_RULE_GRAPH_CAPACITY},
+    {RD, HB_RULE_REQ_NULL, HB_RULE_BATCH_NEGATIVE, HB_RULE_BATCH_NEGATIVE},
+    {RD, HB_RULE_REQ_TO_TOKEN_NULL, HB_RULE_BATCH_NEGATIVE, HB_RULE_BATCH_NEGATIVE},
+    {RD, HB_RULE_TRACK_SLOT_FREED, HB_RULE_TRACK_ALIAS_ROW, HB_RULE_TRACK_ALIAS_ROW},
 };
 
 static int32_t rule_of_pair(const struct fault *a, const struct fault *b) {
@@ -104,7 +119,7 @@ static void validate_lower_rule_wins_in_every_pair(void **state) {
             (void)validate(&err);
             n_pairs++;
             if (err.rule != rule_of_pair(a, b)) {
-                fail_msg("rules %d and %d: got %d", a->rule, b->rule, err.rule);
+                fail_msg("base %d, rules %d and %d: got %d", a->base, a->rule, b->rule, err.rule);
             }
         }
     }
@@ -400,6 +415,73 @@ static void validate_limits_are_inclusive(void **state) {
     assert_int_equal(validate(&err), HB_OK);
 }
 
+/* graph.md section 3. */
+static void validate_replay_counts_padding(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(RD); /* 6, 9, 3, 1 */
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 3);
+    f.cpu_lens[2] = 1;
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 2);
+    f.mask[1] = 0;
+    f.cpu_lens[0] = f.cpu_lens[1] = 1;
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 0);
+    make_base(RD); /* the number that is given wins: a live row may have one token */
+    f.batch.has_num_padding = f.batch.num_padding = 1;
+    f.seq[2] = f.cpu_lens[2] = 1;
+    f.loc[2] = *entry_of(2, 0);
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 3);
+    make_base(RD); /* nothing is given */
+    memset(&f.batch.seq_lens_cpu, 0, sizeof(struct hb_i32s));
+    f.req[3] = 4;
+    f.seq[3] = 2;
+    f.loc[3] = *entry_of(3, 1);
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 4);
+    make_base(RV);
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 2);
+    make_base(RI);
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 0);
+}
+
+/* graph.md section 5: destinations of all rows are copied, mask or not; more of them are no fault.
+ */
+static void validate_replay_track_indices(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(RD);
+    f.batch.mamba_track_indices.len = ROWS;
+    assert_int_equal(validate(&err), HB_OK);
+    f.mask[1] = 0;
+    f.track_indices[1] = INT64_MIN; /* of no row that is tracked */
+    assert_int_equal(validate(&err), HB_OK);
+    f.batch.mamba_track_indices.len = 3;
+    (void)validate(&err);
+    assert_int_equal(err.rule, HB_RULE_TRACK_INDICES_LENGTH);
+    memset(&f.batch.mamba_track_indices, 0, sizeof(struct hb_i64s));
+    assert_int_equal(validate(&err), HB_OK);
+}
+
+#ifdef HB_DEFECTS
+static void validate_defect_of_the_padding_count(void **state) {
+    (void)state;
+    struct hb_error err;
+    make_base(RD);
+    f.seq[0] = f.cpu_lens[0] = 1;
+    f.loc[0] = *entry_of(0, 0);
+    assert_int_equal(validate(&err), HB_ERR_RANGE);
+    f.config.defect = HB_DEFECT_PAD_COUNT_MIDDLE;
+    assert_int_equal(validate(&err), HB_OK);
+    assert_int_equal(n_live_found, 2);
+}
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(validate_accepts_the_bases),
@@ -422,6 +504,11 @@ int main(void) {
         cmocka_unit_test(validate_negative_real_rows_are_range),
         cmocka_unit_test(validate_lowest_row_wins),
         cmocka_unit_test(validate_limits_are_inclusive),
+        cmocka_unit_test(validate_replay_counts_padding),
+        cmocka_unit_test(validate_replay_track_indices),
+#ifdef HB_DEFECTS
+        cmocka_unit_test(validate_defect_of_the_padding_count),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

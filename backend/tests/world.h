@@ -146,13 +146,16 @@ static inline void region_at(const char *name, int32_t layer, int32_t *index,
 
 static inline void fill_region(const char *name, int32_t layer, uint8_t byte) {
     static uint8_t bytes[MAX_REGION];
-    struct hb_region info;
+    struct hb_region info = {0};
     int32_t i = 0;
     region_at(name, layer, &i, &info);
     assert_true(info.bytes <= sizeof(bytes));
     memset(bytes, byte, sizeof(bytes));
     assert_int_equal(w.a->region_write(w.h, i, 0, bytes, info.bytes, &w.err), HB_OK);
 }
+
+/* Changes of the configuration by tests of one feature, called by open_world. */
+static void (*world_config)(struct hb_config *c);
 
 static inline void open_world(int32_t act_dtype, int32_t form, int32_t order, int32_t defect) {
     memset(&w, 0, sizeof(w));
@@ -167,6 +170,9 @@ static inline void open_world(int32_t act_dtype, int32_t form, int32_t order, in
     c->thread_order = c->block_order = order;
     c->order_seed = 5;
     c->defect = defect;
+    if (world_config != NULL) {
+        world_config(c);
+    }
     w.config = *c;
     for (int32_t i = 0; i < DIM * K; i++) {
         w.conv_weight[i] = value(5, i, 0, 0, 0);
@@ -331,7 +337,7 @@ static inline int32_t count_wrong(const struct io *io, int32_t layer, int32_t n,
 static inline int32_t state_is(int32_t slot, int32_t req, int32_t n) {
     int32_t same = 1;
     for (int32_t l = 0; l < LAYERS; l += 2) {
-        struct hb_region info;
+        struct hb_region info = {0};
         int32_t i = 0;
         uint8_t conv[DIM * W * 4], want[DIM * W * 4];
         float temporal[H * P * N];
@@ -363,7 +369,7 @@ static inline size_t dump(uint8_t *out, size_t cap) {
     size_t used = 0;
     assert_int_equal(w.a->n_regions(w.h, &n, &w.err), HB_OK);
     for (int32_t i = 0; i < n; i++) {
-        struct hb_region info;
+        struct hb_region info = {0};
         assert_int_equal(w.a->region(w.h, i, &info, &w.err), HB_OK);
         assert_true(used + info.bytes <= cap);
         assert_int_equal(w.a->region_read(w.h, i, 0, out + used, info.bytes, &w.err), HB_OK);
@@ -374,11 +380,9 @@ static inline size_t dump(uint8_t *out, size_t cap) {
 
 static uint8_t dump_a[8 * MAX_REGION], dump_b[8 * MAX_REGION];
 
-/* begin, all layers, finish; returns wrong output elements. */
-static inline int32_t forward(int32_t mode, int32_t n, const struct row *rows, int32_t pad_rows,
-                              int32_t pad_tokens) {
+/* begin, all layers, finish of the batch that was made; returns wrong output elements. */
+static inline int32_t run_batch(int32_t n, const struct row *rows) {
     int32_t wrong = 0;
-    make_batch(mode, n, rows, pad_rows, pad_tokens);
     if (w.a->begin(w.h, &w.f.batch, &w.err) != HB_OK) {
         fail_msg("begin: %s", w.err.text);
     }
@@ -396,6 +400,23 @@ static inline int32_t forward(int32_t mode, int32_t n, const struct row *rows, i
         w.pos[rows[r].req] += rows[r].len > 0 ? rows[r].len : 1;
     }
     return wrong;
+}
+
+static inline int32_t forward(int32_t mode, int32_t n, const struct row *rows, int32_t pad_rows,
+                              int32_t pad_tokens) {
+    make_batch(mode, n, rows, pad_rows, pad_tokens);
+    return run_batch(n, rows);
+}
+
+/* Entry i of an int32 table. */
+static inline int32_t table_at(const char *name, int32_t i) {
+    struct hb_region info = {0};
+    int32_t region = 0;
+    int32_t x = 0;
+    region_at(name, -1, &region, &info);
+    assert_int_equal(
+        w.a->region_read(w.h, region, (uint64_t)i * sizeof(x), &x, sizeof(x), &w.err), HB_OK);
+    return x;
 }
 
 static inline void check_error(int32_t status, int32_t rule, int32_t row) {

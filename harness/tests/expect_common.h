@@ -42,11 +42,17 @@ static inline void fixture_config(struct hb_config *c, struct hb_caps *caps) {
                              .modes = 0x31e,
                              .layer_kinds = 3,
                              .act_dtypes = 3,
-                             .state_dtypes = 3};
+                             .state_dtypes = 3,
+                             .graphs = 1,
+                             .ring = 1,
+                             .virtual_slots = 1,
+                             .pool_pad = 1,
+                             .track_by_layer = 1,
+                             .window_layouts = 3};
 }
 
-/* The same slots behind virtual ids: id i stands for slot NS + 1 - i, except that free ids stand for
- * nothing. Every prediction about ids must come out the same. */
+/* The same slots behind virtual ids: id i stands for slot NS + 1 - i, except that free ids stand
+ * for nothing. Every prediction about ids must come out the same. */
 struct virtual_slots {
     int32_t kind[NS + 1], cursor[NS + 1], v2p[NS + 1];
 };

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "backend/adapter.h"
+#include "harness/tests/mischief_graph.h"
 #include "harness/values.h"
 
 enum {
@@ -33,7 +34,22 @@ enum {
     MISCHIEF_NO_OUTPUT,
     MISCHIEF_NO_READ,  /* regions cannot be read after the first forward */
     MISCHIEF_NO_WRITE, /* regions cannot be written after the first take */
-    MISCHIEF_NO_START  /* regions cannot be written at all */
+    MISCHIEF_NO_START, /* regions cannot be written at all */
+    MISCHIEF_INIT,     /* graph_init leaves something in a static buffer */
+    MISCHIEF_REPLAY_NEIGHBOUR, /* a replay touches a slot that nobody holds */
+    MISCHIEF_REPLAY_PADDING,   /* output of padding rows of a replay is not zero */
+    MISCHIEF_NO_LAUNCH,        /* finish of a replay does nothing */
+    MISCHIEF_CURSOR,           /* the ring's cursor of row 0 is one too far */
+    MISCHIEF_RECORD,           /* an element of its newest record is wrong */
+    MISCHIEF_RING_NEIGHBOUR,   /* a record of another slot changes */
+    MISCHIEF_TEMPORAL_DECODE,  /* as MISCHIEF_TEMPORAL, after a decode */
+    MISCHIEF_PAD_BYTE,         /* a byte between two slots is written */
+    MISCHIEF_PUBLISH,          /* publish does nothing */
+    MISCHIEF_MOVE,             /* a move loses a bit */
+    MISCHIEF_MOVE_ID,          /* a move does nothing */
+    MISCHIEF_STRIP,            /* a column of a strip is wrong: 0 of a node, 1 behind the nodes */
+    MISCHIEF_TABLES,           /* a fresh backend has a slot in use */
+    MISCHIEF_NO_RING           /* the backend declares no replay ring, and refuses one */
 };
 
 struct mischief {
@@ -52,6 +68,9 @@ struct mischief_handle {
     /* the batch of the running forward */
     int32_t mode, batch_size, real_rows, n_tokens, n_extend, n_real;
     int32_t has_prefix, has_mask, n_masked;
+    int32_t first_masked; /* row of the first masked one */
+    int32_t request, seq_len, first_length; /* of row 0; tokens of it in this forward */
+    int32_t largest_prefix;                 /* over the rows */
     int32_t slot[MISCHIEF_MAX_ROWS];
     int32_t track_dst; /* of the first masked row, 0: none */
     int32_t failed;    /* a begin has failed since the last finish */
@@ -62,6 +81,8 @@ struct mischief_handle {
     int32_t has_links, is_ragged, nan_seen;
     int32_t nodes[MISCHIEF_MAX_ROWS];
     int32_t jumps;                             /* bit t: node t of row 0 does not hang on node t-1 */
+    int32_t n_begun; /* begins since the last finish */
+    struct mischief_graphs graphs;
 };
 
 /* --- regions ---------------------------------------------------------------------------------- */
@@ -165,6 +186,21 @@ static inline int mischief_holds_nan(const struct mischief_handle *m, struct hb_
     return found;
 }
 
+/* The first element of a token in the first input. */
+static inline float mischief_input(const struct mischief_handle *m, const struct hb_layer_io *io,
+                                   int32_t token) {
+    const uint64_t element = (uint64_t)hb_dtype_bytes(m->config.act_dtype);
+    struct hb_buf in = io->in[0];
+    unsigned char bytes[4] = {0};
+    float value = 0.0f;
+    in.offset += in.bytes / (uint64_t)m->n_tokens * (uint64_t)token;
+    in.bytes = element;
+    if (m->inner->buf_read(m->handle, in, bytes, element, NULL) == HB_OK) {
+        hb_unpack(m->config.act_dtype, bytes, 1, &value);
+    }
+    return value;
+}
+
 /* Flips a bit of element 0 of row 0's entry of a node in the intermediate windows. */
 static inline void mischief_flip_node(const struct mischief_handle *m, int32_t node) {
     struct hb_region r;
@@ -198,8 +234,24 @@ static inline void mischief_add_node(const struct mischief_handle *m, int32_t no
 /* 1 if this forward is one in which the outputs are to be wrong as a whole. */
 static inline int mischief_scales(const struct mischief_handle *m, int32_t layer) {
     switch (m->number) {
+    case 6:
+        return m->n_begun > 1;
     case 8:
         return m->failed;
+    case 18:
+        return m->config.pool_pad > 0;
+    case 45:
+        return m->graphs.is_replay;
+    case 47:
+        return m->variant == 0 ? m->graphs.is_poisoned : m->graphs.follows_empty;
+    case 49:
+        return m->graphs.is_replay && m->graphs.counts_padding;
+    case 60:
+        return m->config.ring_length > 0 && m->mode == HB_MODE_DECODE;
+    case 64:
+        return m->variant == 0;
+    case 66:
+        return m->config.n_groups == m->config.n_heads;
     case 12:
         return m->batch_size > m->real_rows;
     case 17:
@@ -218,6 +270,22 @@ static inline int mischief_scales(const struct mischief_handle *m, int32_t layer
         return m->is_verify && m->has_links;
     case 58:
         return m->is_verify && m->is_ragged;
+    case 15:
+        return m->slot[0] == 1;
+    case 25:
+        return m->n_extend > 1;
+    case 28:
+        return m->n_extend > 0 && m->n_real == m->real_rows;
+    case 29:
+        return m->n_extend > 0;
+    case 31:
+        return m->largest_prefix == 5;
+    case 33:
+        return m->mode == HB_MODE_DECODE && m->seq_len < 10;
+    case 34:
+        return m->config.chunk_size != 8;
+    case 39:
+        return m->n_extend > 0 && m->has_prefix;
     case 40:
         return m->variant == 0 ? m->has_mask && m->n_masked == 0 : m->n_masked == 2;
     default:
@@ -240,8 +308,28 @@ static inline void mischief_after_layer(const struct mischief_handle *m, int32_t
             mischief_output(m, io, t * width, width, 1.0f + (float)t, 0.0f, 0);
         }
         break;
+    case 16:
+        mischief_output(m, io, 0, width * m->n_real, 1.0f + (float)m->request, 0.0f, 0);
+        break;
+    case 24:
+        for (int32_t t = 1; t < m->n_real && m->n_extend > 0; t++) {
+            mischief_output(m, io, t * width, width, 1.0f + (float)t, 0.0f, 0);
+        }
+        break;
+    case 32:
+        mischief_output(m, io, 0, m->n_extend > 0 ? width : 0, (float)m->mode, 0.0f, 0);
+        break;
+    case 36: { /* the last token of row 0 reaches the first one of the row, or the last one of the last row */
+        const int64_t reached = m->variant == 0 ? 0 : m->n_real - 1;
+        mischief_output(m, io, reached * width, 1, 1.0f, mischief_input(m, io, m->first_length - 1), 0);
+        break;
+    }
     case 23:
         mischief_output(m, io, 0, width * m->n_real, (float)m->real_rows, 0.0f, 0);
+        break;
+    case 62: /* no longer linear */
+    case 63:
+        mischief_output(m, io, 0, 1, 1.0f, 1.0f, 0);
         break;
     case 53:
         for (int32_t t = 1; t < m->nodes[0] && m->is_verify; t++) {
@@ -259,8 +347,9 @@ static inline void mischief_after_layer(const struct mischief_handle *m, int32_t
         (void)m->inner->buf_write(m->handle, behind, "", 1, NULL);
         break;
     }
+    case MISCHIEF_REPLAY_PADDING:
     case MISCHIEF_PADDING:
-        if (m->n_tokens > m->n_real) {
+        if (m->n_tokens > m->n_real && (m->number == MISCHIEF_PADDING || m->graphs.is_replay)) {
             mischief_output(m, io, m->n_real * width, 1, 1.0f, 1.0f, 0);
         }
         break;
@@ -283,6 +372,9 @@ static inline int32_t mischief_describe(void *ctx, struct hb_caps *caps, struct 
     if (m->number == MISCHIEF_OVERRUN) {
         caps->exact_guards = 0;
     }
+    if (m->number == MISCHIEF_NO_RING) {
+        caps->ring = 0;
+    }
     return status;
 }
 
@@ -290,6 +382,10 @@ static inline int32_t mischief_create(void *ctx, const struct hb_config *config,
                                       const struct hb_layer_params *params, void **handle,
                                       struct hb_error *err) {
     const struct mischief *m = ctx;
+    if (m->number == MISCHIEF_NO_RING && config->ring_length > 0) {
+        hb_error_clear(err);
+        return hb_fail(err, HB_RULE_CFG_FEATURE, 1, config->ring_length, 0);
+    }
     struct mischief_handle *h = calloc(1, sizeof *h);
     if (!h) {
         return hb_fail_text(err, HB_ERR_MEMORY, "no memory");
@@ -302,6 +398,9 @@ static inline int32_t mischief_create(void *ctx, const struct hb_config *config,
     if (status != HB_OK) {
         free(h);
         return status;
+    }
+    if (m->number == MISCHIEF_TABLES) {
+        (void)mischief_add_int(h->inner, h->handle, "slot_kind", 2, 1);
     }
     *handle = h;
     return HB_OK;
@@ -350,9 +449,9 @@ static inline int32_t mischief_slot_take(void *handle, int32_t n, int32_t kind, 
         return status;
     }
     m->n_taken++;
-    if (m->number == MISCHIEF_TAKE) {
+    if (m->number == MISCHIEF_TAKE || (m->number == 20 && m->variant == 0)) {
         ids[0] = 1;
-    } else if (m->number == MISCHIEF_DIRTY) {
+    } else if (m->number == MISCHIEF_DIRTY || (m->number == 20 && m->variant == 1)) {
         mischief_flip(m, "temporal", ids[0], 1, 1);
     }
     return status;
@@ -365,6 +464,10 @@ static inline int32_t mischief_slot_free(void *handle, int32_t n, const int32_t 
     if (status == HB_OK && n > 0 && m->number == MISCHIEF_FREE) {
         mischief_flip(m, "conv", ids[0], 1, 1);
     }
+    if (status == HB_ERR_FREED && m->number == 20) { /* a double free is no error */
+        hb_error_clear(err);
+        return HB_OK;
+    }
     return status;
 }
 
@@ -372,8 +475,12 @@ static inline int32_t mischief_slot_copy(void *handle, int32_t src, int32_t dst,
                                          struct hb_error *err) {
     const struct mischief_handle *m = handle;
     int32_t status = m->inner->slot_copy(m->handle, src, dst, err);
-    if (status == HB_OK && m->number == MISCHIEF_COPY) {
+    if (status == HB_OK && (m->number == MISCHIEF_COPY || (m->number == 21 && m->variant == 0))) {
         mischief_flip(m, "conv", dst, 2, 1);
+    }
+    if (status == HB_ERR_STATE && m->number == 21) { /* records that are not folded are lost */
+        hb_error_clear(err);
+        return HB_OK;
     }
     return status;
 }
@@ -429,6 +536,8 @@ static inline void mischief_note_batch(struct mischief_handle *m, const struct h
     m->n_extend =
         b->forward_mode == HB_MODE_DECODE || b->forward_mode == HB_MODE_TARGET_VERIFY ? 0 : b->n_extend;
     m->has_prefix = 0;
+    m->largest_prefix = 0;
+    m->first_masked = -1;
     m->n_real = 0;
     m->has_mask = b->mamba_track_mask.data != NULL;
     m->n_masked = 0;
@@ -440,8 +549,16 @@ static inline void mischief_note_batch(struct mischief_handle *m, const struct h
         uint64_t at = (uint64_t)b->req_pool_indices.data[i] * sizeof(int32_t);
         (void)m->inner->region_read(m->handle, table, at, &m->slot[i], sizeof(int32_t), NULL);
         m->n_real += i < m->n_extend ? b->extend_seq_lens.data[i] : m->is_verify ? m->nodes[i] : 1;
-        m->has_prefix |= i < m->n_extend && b->extend_prefix_lens.data[i] > 0;
+        const int32_t prefix = i < m->n_extend ? b->extend_prefix_lens.data[i] : 0;
+        m->has_prefix |= prefix > 0;
+        m->largest_prefix = prefix > m->largest_prefix ? prefix : m->largest_prefix;
+        if (i == 0) {
+            m->request = b->req_pool_indices.data[0];
+            m->seq_len = b->seq_lens.data[0];
+            m->first_length = m->n_real;
+        }
         if (m->has_mask && b->mamba_track_mask.data[i]) {
+            m->first_masked = m->n_masked ? m->first_masked : i;
             m->track_dst = m->n_masked++ ? m->track_dst : (int32_t)b->mamba_track_indices.data[i];
         }
     }
@@ -474,6 +591,8 @@ static inline int32_t mischief_begin(void *handle, const struct hb_batch *batch,
         return status;
     }
     mischief_note_batch(m, batch);
+    m->n_begun++;
+    m->graphs.is_capture = m->graphs.is_replay = 0;
     if (m->number == 7 && m->variant == 0) { /* of the last row: the case makes it a padding row, so that nothing else goes wrong */
         int32_t *written = (int32_t *)batch->seq_lens.data;
         written[batch->batch_size - 1] ^= 1;
@@ -490,21 +609,203 @@ static inline int32_t mischief_layer(void *handle, int32_t layer_id, const struc
     m->nan_seen |= m->number == 55 && m->is_verify && mischief_holds_nan(m, io->in[0]);
     float before = m->number == 14 ? mischief_temporal(m, layer_id, m->slot[0], 0.0f) : 0.0f;
     int32_t status = m->inner->layer(m->handle, layer_id, io, err);
-    if (status == HB_OK) {
+    if (status == HB_OK && m->graphs.is_capture) {
+        m->graphs.io[m->graphs.bs][layer_id] = *io;
+        m->graphs.layers[m->graphs.bs] |= 1u << layer_id;
+    } else if (status == HB_OK) {
         mischief_after_layer(m, layer_id, io, before);
         m->layers_run |= 1u << layer_id;
+    } else if (m->number == 9 && err && err->rule == HB_RULE_NO_METADATA) { /* stale metadata would do */
+        hb_error_clear(err);
+        return HB_OK;
     }
     return status;
 }
 
+/* --- graphs ----------------------------------------------------------------------------------- */
+
+static inline int32_t mischief_slot_publish(void *handle, int32_t id, struct hb_error *err) {
+    const struct mischief_handle *m = handle;
+    return m->number == MISCHIEF_PUBLISH ? HB_OK : m->inner->slot_publish(m->handle, id, err);
+}
+
+static inline int32_t mischief_slot_move(void *handle, int32_t id, struct hb_error *err) {
+    const struct mischief_handle *m = handle;
+    if (m->number == MISCHIEF_MOVE_ID) {
+        return HB_OK;
+    }
+    const int32_t status = m->inner->slot_move(m->handle, id, err);
+    if (status == HB_OK && m->number == MISCHIEF_MOVE) {
+        const int32_t to =
+            mischief_add_int(m->inner, m->handle, "v2p", (uint64_t)(id > 0 ? id : 0), 0);
+        mischief_flip(m, "conv", to, 0, 1);
+    }
+    return status;
+}
+
+static inline int32_t mischief_graph_init(void *handle, int32_t max_bs, int32_t max_tokens,
+                                          struct hb_error *err) {
+    const struct mischief_handle *m = handle;
+    const int32_t status = m->inner->graph_init(m->handle, max_bs, max_tokens, err);
+    if (status == HB_OK && m->number == MISCHIEF_INIT) {
+        (void)mischief_add_int(m->inner, m->handle, "graph_query_start_loc", 1, 1);
+    }
+    return status;
+}
+
+static inline int32_t mischief_capture(void *handle, const struct hb_batch *batch,
+                                       struct hb_error *err) {
+    struct mischief_handle *m = handle;
+    int32_t status = m->inner->capture(m->handle, batch, err);
+    if (status == HB_ERR_INVALID_MODE && m->number == 2) {
+        return mischief_fail(err, HB_RULE_BATCH_NEGATIVE);
+    }
+    if (status == HB_OK) {
+        m->graphs.is_capture = 1;
+        m->graphs.is_replay = 0;
+        m->graphs.bs = batch->batch_size;
+        m->graphs.layers[batch->batch_size] = 0;
+        m->graphs.tokens[batch->batch_size] = batch->n_tokens;
+    }
+    return status;
+}
+
+/* The part of a batch that a replay reads, as begin would see it. */
+static inline void mischief_note_replay(struct mischief_handle *m, const struct hb_batch *batch) {
+    struct mischief_graphs *g = &m->graphs;
+    struct hb_batch b = *batch;
+    b.has_original_batch_size = 1;
+    b.original_batch_size = batch->batch_size - (batch->has_num_padding ? batch->num_padding : 0);
+    for (int64_t i = 0; i < batch->seq_lens_cpu.len && !batch->has_num_padding; i++) {
+        b.original_batch_size -= batch->seq_lens_cpu.data[i] == 1;
+    }
+    g->follows_empty = g->last_bs > 0 && g->last_bs != batch->batch_size && g->last_live == 0;
+    g->last_bs = g->bs = batch->batch_size;
+    g->last_live = b.original_batch_size;
+    g->counts_padding = !batch->has_num_padding;
+    g->is_replay = 1;
+    g->is_capture = 0;
+    mischief_note_batch(m, &b);
+}
+
+static inline int32_t mischief_replay(void *handle, const struct hb_batch *batch,
+                                      struct hb_error *err) {
+    struct mischief_handle *m = handle;
+    const int32_t bs = batch ? batch->batch_size : 0;
+    int32_t first = 0;
+    if (bs >= 1 && bs <= m->config.graph_rows) {
+        first = mischief_add_int(m->inner, m->handle, "graph_state_indices",
+                                 mischief_set_entry(&m->config, bs, 0, 0), 0);
+    }
+    int32_t status = m->inner->replay(m->handle, batch, err);
+    if (status == HB_ERR_INVALID_MODE && m->number == 2) {
+        return mischief_fail(err, HB_RULE_BATCH_NEGATIVE);
+    }
+    if (status != HB_OK) {
+        return status;
+    }
+    mischief_note_replay(m, batch);
+    m->graphs.is_poisoned = first < -1 || first > m->config.n_slots;
+    if (m->number == 35) {
+        (void)mischief_add_int(m->inner, m->handle, "graph_query_start_loc",
+                               mischief_set_entry(&m->config, bs, 1, bs), 1);
+    } else if (m->number == 46) { /* its own entry, or that of another batch size */
+        const int32_t set = m->variant == 0 ? bs : bs % m->config.graph_rows + 1;
+        (void)mischief_add_int(m->inner, m->handle, "graph_state_indices",
+                               mischief_set_entry(&m->config, set, 0, m->config.graph_rows - 1), 1);
+    }
+    return status;
+}
+
+/* After the launch of a graph its outputs are as wrong as those of layers; a capture may write a slot. */
+static inline void mischief_after_graph(struct mischief_handle *m) {
+    struct mischief_graphs *g = &m->graphs;
+    if (g->is_capture && m->number == 48) {
+        mischief_flip(m, "conv", 1, 0, 1);
+    }
+    for (int32_t l = 0; l < m->config.n_layers && g->is_replay; l++) {
+        if (g->layers[g->bs] >> l & 1) {
+            mischief_after_layer(m, l, &g->io[g->bs][l], 0.0f);
+            m->layers_run |= 1u << l;
+        }
+    }
+    g->is_capture = g->is_replay = 0;
+}
+
+/* What is to be wrong of the first tracked row's checkpoint: 0 nothing, 1 conv, 2 temporal. */
+static inline int32_t mischief_checkpoint(const struct mischief_handle *m) {
+    if (m->track_dst <= 0) {
+        return 0;
+    }
+    switch (m->number) {
+    case 38:
+        return m->variant == 0 ? 1 : 2;
+    case 41:
+        return m->first_masked > 0 ? 1 : 0;
+    case 42:
+        return m->config.page_size > m->config.chunk_size ? 2 : 0;
+    case 43:
+        return m->config.track_by_layer && m->mode == HB_MODE_DECODE ? 1 : 0;
+    default:
+        return 0;
+    }
+}
+
+/* What is to be wrong in the ring, in pads and strips after a forward. */
+static inline void mischief_features(const struct mischief_handle *m) {
+    struct hb_region r;
+    const int is_decode = m->mode == HB_MODE_DECODE && m->real_rows > 0;
+    switch (m->number) {
+    case MISCHIEF_CURSOR:
+        (void)mischief_add_int(m->inner, m->handle, "write_pos", (uint64_t)m->slot[0], is_decode);
+        break;
+    case MISCHIEF_RECORD: /* entry 0, one step of the exponent */
+        (void)mischief_add_int(m->inner, m->handle, "ring_x",
+                               (uint64_t)(m->slot[0] * m->config.n_heads * m->config.ring_length *
+                                          m->config.head_dim),
+                               is_decode << 23);
+        break;
+    case MISCHIEF_RING_NEIGHBOUR:
+        (void)mischief_add_int(m->inner, m->handle, "ring_g", 0, is_decode);
+        break;
+    case MISCHIEF_TEMPORAL_DECODE:
+        (void)mischief_temporal(m, 0, m->slot[0], is_decode ? 1.0f : 0.0f);
+        break;
+    case MISCHIEF_PAD_BYTE:
+        mischief_flip(m, "conv_pad", 1, 0, 1);
+        break;
+    case MISCHIEF_STRIP:
+        if (m->is_verify && mischief_region(m, "intermediate_conv", -1, &r) >= 0) {
+            mischief_flip(m, "intermediate_conv", 0, m->variant ? (uint64_t)r.shape[2] - 1 : 0, 1);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
 static inline int32_t mischief_finish(void *handle, struct hb_error *err) {
     struct mischief_handle *m = handle;
+    if (m->number == MISCHIEF_NO_LAUNCH && m->graphs.is_replay) {
+        return HB_OK;
+    }
+    const int32_t is_replay = m->graphs.is_replay;
     int32_t status = m->inner->finish(m->handle, err);
     if (status != HB_OK) {
         return status;
     }
+    mischief_features(m);
+    if (m->number == MISCHIEF_REPLAY_NEIGHBOUR && is_replay) {
+        mischief_flip(m, "temporal", m->config.n_slots, 0, 1);
+    }
     m->failed = 0;
+    m->n_begun = 0;
     m->n_finished++;
+    if (m->graphs.is_capture) {
+        mischief_after_graph(m);
+        return status;
+    }
+    mischief_after_graph(m);
     int is_idle = m->mode == HB_MODE_IDLE;
     int continues = m->mode != HB_MODE_DECODE && m->has_prefix;
     int stores = m->number == 50 && m->variant == 0 && m->is_verify;
@@ -516,10 +817,18 @@ static inline int32_t mischief_finish(void *handle, struct hb_error *err) {
         mischief_flip(m, "conv", 1, 0, 1);
     } else if (stores || (m->number == 27 && continues) || (m->number == MISCHIEF_CONV && !is_idle)) {
         mischief_flip(m, "conv", m->slot[0], 0, 1); /* the last bit: one step of the type */
-    } else if (m->number == 38 && m->track_dst > 0 && m->variant == 0) {
+    } else if (mischief_checkpoint(m) == 1) {
         mischief_flip(m, "conv", m->track_dst, 0, 1);
-    } else if (m->number == 38 && m->track_dst > 0) {
+    } else if (mischief_checkpoint(m) == 2) {
         (void)mischief_temporal(m, 0, m->track_dst, 1.0f);
+    } else if (m->number == 61 && m->track_dst > 0) {
+        if (m->variant == 0) {
+            (void)mischief_temporal(m, 0, m->track_dst, 1.0f);
+        } else { /* the row is not folded */
+            (void)mischief_add_int(m->inner, m->handle, "write_pos", (uint64_t)m->slot[0], 1);
+        }
+    } else if ((m->number == 64 && m->variant == 1) || m->number == 65) {
+        (void)mischief_temporal(m, 0, m->slot[0], m->number == 64 ? 1.0f : 1e6f);
     } else if (m->number == MISCHIEF_TEMPORAL && !is_idle) {
         (void)mischief_temporal(m, 0, m->slot[0], 1.0f);
     } else if (m->number == MISCHIEF_FREE_SLOT) {
@@ -545,7 +854,9 @@ static inline int32_t mischief_commit(void *handle, const struct hb_commit *comm
     if (m->number == 7 && m->variant == 1) {
         ((int32_t *)commit->step.data)[0] ^= 1;
     }
-    const int is_wrong = m->number == MISCHIEF_COMMIT || (m->number == 55 && m->nan_seen) ||
+    const int is_wrong = m->number == MISCHIEF_COMMIT ||
+                         (m->number == 59 && m->config.window_layout == HB_WINDOWS_STRIP) ||
+                         (m->number == 55 && m->nan_seen) ||
                          (m->number == 56 && m->variant == 0 && m->n_commits > 1) ||
                          (m->number == 56 && m->variant == 1 && commit->step.data[0] < 0);
     if (is_wrong) {
@@ -632,8 +943,13 @@ static inline const struct hb_adapter *mischief_init(struct mischief *m, int32_t
         .slot_take = mischief_slot_take,
         .slot_free = mischief_slot_free,
         .slot_copy = mischief_slot_copy,
+        .slot_publish = mischief_slot_publish,
+        .slot_move = mischief_slot_move,
         .table_set = mischief_table_set,
         .begin = mischief_begin,
+        .graph_init = mischief_graph_init,
+        .capture = mischief_capture,
+        .replay = mischief_replay,
         .layer = mischief_layer,
         .finish = mischief_finish,
         .entry = number == 3 ? mischief_entry_lenient : mischief_entry,

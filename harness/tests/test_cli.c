@@ -28,7 +28,7 @@ static void wrong_command_lines_are_2(void **state) {
         {"zzzzzzzzzz", 2, "(known: doctor, list, gen, run, fuzz, repro, explain, check)"},
         {"--seed 1 fuzz forward", 2, "the first word is the verb, got the option '--seed'"},
         {"fuzz forwrad", 2, "unknown target 'forwrad', did you mean 'forward'?"},
-        {"fuzz nothing-like-it", 2, "(known: forward, dispatch, verify)"},
+        {"fuzz nothing-like-it", 2, "(known: forward, dispatch, verify, metadata, track, graph, slots)"},
         {"fuzz", 2, "fuzz needs TARGET"},
         {"fuzz forward dispatch", 2, "'dispatch' is one too many"},
         {"fuzz forward --sede 1", 2, "unknown option '--sede', did you mean '--seed'?"},
@@ -87,6 +87,7 @@ static void wrong_command_lines_are_2(void **state) {
         {"help nothing", 2, "unknown verb 'nothing'"},
         {"repro -", 2, "repro reads nothing from standard input"},
         {"run @/good.case -", 2, "run reads nothing from standard input"},
+        {"run @/good.case --json --format text", 2, "--json and --format contradict each other"},
         {"run @/good.case --compare emu", 2, "it is the backend under test itself"},
         {"fuzz forward -- 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 "
          "28 29 30 31 32 33",
@@ -348,6 +349,8 @@ static void run_of_good_cases_is_0(void **state) {
                                        "\"fingerprint\":",
                                        "\"us\":",
                                        "\"max_ratio\":",
+                                       "\"rules_broken\":[",
+                                       "\"second_run\":",
                                        "\"record\":\"summary\""};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         assert_non_null(strstr(records, keys[i]));
@@ -356,6 +359,30 @@ static void run_of_good_cases_is_0(void **state) {
     assert_int_equal(out_text[0], '{');
     assert_int_equal(run("run --gen 5 --backend oracle"), 0);
     assert_non_null(strstr(out_text, "run: 5 cases"));
+}
+
+/* A corpus of no step hits no rule; a wrong mode and a right one hit one rule. */
+static void run_says_what_was_covered(void **state) {
+    (void)state;
+    write_file("nothing.json", "{\"schema\":3,\"target\":\"forward\"}");
+    assert_int_equal(run("run @/nothing.json"), 0);
+    assert_non_null(strstr(out_text, "rules hit both ways: 0 of "));
+    assert_non_null(strstr(out_text, "statuses seen: 1 of 12\n"));
+    assert_null(strstr(out_text, "  rule "));
+    assert_int_equal(run("run @/nothing.json -v"), 0);
+    assert_non_null(strstr(out_text, "  rule 10 MODE_INVALID: not reached\n"));
+    assert_non_null(strstr(out_text, "  rule 200 CFG_LAYERS: kept, never broken\n"));
+    assert_non_null(strstr(out_text, "  rule 158 BUFFER_RANGE: no case can break it: "));
+    assert_non_null(strstr(out_text, "  status HB_ERR_RANGE: not seen\n"));
+    assert_int_equal(run("run @/nothing.json --json"), 0);
+    assert_non_null(strstr(out_text, "\"rules_hit_both_ways\":0,"));
+    assert_non_null(strstr(out_text, "\"statuses_seen\":1,\"statuses\":12,"));
+    assert_non_null(strstr(out_text, "\"rules_not_broken\":[1,2,3,9,10,12,"));
+    write_file("mode.json", "{\"schema\":3,\"target\":\"forward\",\"steps\":["
+                            "{\"kind\":\"forward\",\"mode\":7},{\"kind\":\"forward\",\"mode\":\"IDLE\"}]}");
+    assert_int_equal(run("run @/mode.json @/nothing.json"), 0);
+    assert_non_null(strstr(out_text, "rules hit both ways: 1 of "));
+    assert_non_null(strstr(out_text, "statuses seen: 2 of 12\n"));
 }
 
 static void fuzz_ends_with_its_line(void **state) {
@@ -452,6 +479,7 @@ int main(void) {
         cmocka_unit_test(gen_is_a_function_of_its_options),
         cmocka_unit_test(explain_of_explain_is_the_same),
         cmocka_unit_test(run_of_good_cases_is_0),
+        cmocka_unit_test(run_says_what_was_covered),
         cmocka_unit_test(fuzz_ends_with_its_line),
         cmocka_unit_test(repro_says_whether_runs_agree),
 #ifdef HB_DEFECTS

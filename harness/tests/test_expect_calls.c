@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The prediction of construction, layers, entries and slot operations, and the slot model. */
+ * The prediction of construction, layers, finish and entries. */
 #include "harness/tests/expect_common.h"
 
 #include <string.h>
@@ -60,11 +60,12 @@ static void create_checks_relations_variants_and_types(void **state) {
     c = base, c.page_size = 2, create_is(&c, 0, -1, 0, 0);
     c = base, c.n_kv_heads = 3, create_is(&c, 206, -1, 2, 3);
     c = base, c.conv_width = 5, c.chunk_size = 8, c.page_size = 8, create_is(&c, 207, -1, 5, 4);
-    int32_t *const fields[] = {&c.conv_act,        &c.gate_norm,    &c.dt_clamp_prefill,
-                               &c.dt_clamp_decode, &c.kernel_form,  &c.thread_order,
-                               &c.block_order,     &c.layer_kind[1]};
-    static const int32_t counts[] = {2, 5, 3, 3, 2, 3, 3, 2};
-    for (int32_t row = 0; row < 8; row++) {
+    int32_t *const fields[] = {&c.conv_act,        &c.gate_norm,     &c.dt_clamp_prefill,
+                               &c.dt_clamp_decode, &c.kernel_form,   &c.thread_order,
+                               &c.block_order,     &c.layer_kind[1], &c.window_layout,
+                               &c.track_by_layer};
+    static const int32_t counts[] = {2, 5, 3, 3, 2, 3, 3, 2, 2, 2};
+    for (int32_t row = 0; row < 10; row++) {
         c = base;
         *fields[row] = counts[row] - 1;
         create_is(&c, 0, -1, 0, 0);
@@ -117,6 +118,78 @@ static void create_checks_the_intermediate_caches(void **state) {
     create_is(&c, 0, -1, 0, 0);
 }
 
+/* Backends with every feature; the fixture has C = 4, NS = 8, at most 6 rows and 40 tokens. */
+static void create_checks_graphs_ring_ids_and_interval(void **state) {
+    struct hb_config base;
+    struct hb_config c;
+    struct hb_caps caps;
+    (void)state;
+    fixture_config(&base, &caps);
+    c = base, c.track_interval = 4, create_is(&c, 0, -1, 0, 0);
+    c.track_interval = 3, create_is(&c, 214, -1, 3, 4);
+    c.track_interval = -8, create_is(&c, 214, -1, -8, 4);
+    c = base, c.ring_length = 64, create_is(&c, 0, -1, 0, 0);
+    c.ring_length = 65, create_is(&c, 215, -1, 65, 64);
+    c.ring_length = -1, create_is(&c, 215, -1, -1, 64);
+    c = base, c.n_virtual = 8, create_is(&c, 0, -1, 0, 0);
+    c.n_virtual = 7, create_is(&c, 216, -1, 7, 8);
+    c.n_virtual = -1, create_is(&c, 216, -1, -1, 8);
+    c = base, c.graph_rows = 6, c.graph_draft = 6, create_is(&c, 0, -1, 0, 0);
+    c.graph_draft = 7, create_is(&c, 217, 2, 42, 40);
+    c.graph_draft = 0, create_is(&c, 217, 1, 0, 1);
+    c.graph_rows = 7, create_is(&c, 217, 0, 7, 6);
+    c.graph_rows = -1, create_is(&c, 217, 0, -1, 6);
+    c.graph_rows = 0, c.graph_draft = -3, create_is(&c, 0, -1, 0, 0); /* not read */
+    c = base, c.max_batch = 100, c.max_tokens = 1000, c.graph_draft = 1;
+    c.graph_rows = 64, create_is(&c, 0, -1, 0, 0);
+    c.graph_rows = 65, create_is(&c, 217, 0, 65, 64);
+    c = base, c.pool_pad = 64, create_is(&c, 0, -1, 0, 0);
+    c.pool_pad = 65, create_is(&c, 219, -1, 65, 64);
+    c.pool_pad = -1, create_is(&c, 219, -1, -1, 64);
+    c = base, c.multi_item_scoring = 2, create_is(&c, 220, -1, 2, 0);
+    c = base, c.stochastic_rounding = 1, c.state_dtype = HB_BF16;
+    create_is(&c, 221, -1, HB_BF16, 0);
+    c.track_interval = 1, create_is(&c, 214, -1, 1, 4); /* the lower number first */
+    c.n_heads = 1026, c.norm_group = 1, create_is(&c, 213, 0, 1026, 1024);
+}
+
+static void create_checks_features_against_what_is_declared(void **state) {
+    struct hb_config c;
+    struct hb_caps caps;
+    struct hb_error e;
+    (void)state;
+    for (int32_t lacking = 0; lacking < 6; lacking++) {
+        fixture_config(&c, &caps);
+        int32_t *const has[] = {&caps.graphs, &caps.ring,     &caps.virtual_slots,
+                                NULL,         &caps.pool_pad, &caps.track_by_layer};
+        int32_t *const asked[] = {&c.graph_rows,    &c.ring_length, &c.n_virtual,
+                                  &c.window_layout, &c.pool_pad,    &c.track_by_layer};
+        static const int32_t value[] = {2, 5, 9, HB_WINDOWS_STRIP, 3, 1};
+        c.graph_draft = 1;
+        for (int32_t i = lacking; i < 6; i++) { /* with what comes after it */
+            *asked[i] = value[i];
+        }
+        hb_expect_create(&c, &caps, &e);
+        check(&e, 0, -1, 0, 0);
+        if (has[lacking] != NULL) {
+            *has[lacking] = 0;
+        } else {
+            caps.window_layouts = 1U << HB_WINDOWS_DENSE;
+        }
+        caps.track_by_layer = 0;
+        hb_expect_create(&c, &caps, &e);
+        check(&e, 218, lacking, value[lacking], 0);
+    }
+    fixture_config(&c, &caps);
+    caps.graphs = caps.ring = caps.virtual_slots = caps.pool_pad = caps.track_by_layer = 0;
+    caps.window_layouts = 0;
+    hb_expect_create(&c, &caps, &e);
+    check(&e, 0, -1, 0, 0);
+    c.pool_pad = -1; /* asks for nothing */
+    hb_expect_create(&c, &caps, &e);
+    check(&e, 219, -1, -1, 64);
+}
+
 /* ---- layer, finish, entry ---- */
 
 static struct hb_layer_io whole_io(void) {
@@ -132,8 +205,7 @@ static void layers_check_metadata_repeats_buffers_and_id(void **state) {
     struct hb_config c;
     struct hb_caps caps;
     struct hb_error e;
-    struct hb_forward_phase phase = {
-        .has_metadata = 1, .mode = HB_MODE_EXTEND, .n_tokens = 5};
+    struct hb_forward_phase phase = {.has_metadata = 1, .mode = HB_MODE_EXTEND, .n_tokens = 5};
     struct hb_layer_io io = whole_io();
     (void)state;
     fixture_config(&c, &caps);
@@ -175,6 +247,59 @@ static void layers_check_metadata_repeats_buffers_and_id(void **state) {
     check(&e, 0, -1, 0, 0);
 }
 
+static void a_ring_decode_ends_when_every_mamba2_layer_ran(void **state) {
+    struct hb_forward_phase phase = {
+        .has_metadata = 1, .mode = HB_MODE_DECODE, .n_tokens = 5, .has_ring = 1};
+    struct hb_config c;
+    struct hb_caps caps;
+    struct hb_error e;
+    (void)state;
+    fixture_config(&c, &caps);
+    c.n_layers = 4;
+    c.layer_kind[3] = HB_LAYER_ATTENTION; /* 0 and 2 are Mamba2 */
+    hb_expect_finish(&c, &phase, &e);
+    check(&e, 116, -1, 0, 0);
+    phase.layers_run = 1;
+    hb_expect_finish(&c, &phase, &e);
+    check(&e, 116, -1, 2, 0);
+    phase.layers_run = 4;
+    hb_expect_finish(&c, &phase, &e);
+    check(&e, 116, -1, 0, 0);
+    phase.layers_run = 5; /* attention may be left out */
+    hb_expect_finish(&c, &phase, &e);
+    check(&e, 0, -1, 0, 0);
+    phase.layers_run = 0;
+    phase.is_replay = 1; /* runs what was captured */
+    hb_expect_finish(&c, &phase, &e);
+    check(&e, 0, -1, 0, 0);
+    phase.is_replay = phase.has_ring = 0;
+    hb_expect_finish(&c, &phase, &e);
+    check(&e, 0, -1, 0, 0);
+    phase.has_ring = 1;
+    phase.has_metadata = 0;
+    hb_expect_finish(&c, &phase, &e);
+    check(&e, 12, -1, 0, 0);
+}
+
+static void a_replay_shows_no_metadata_to_layers_and_entries(void **state) {
+    struct hb_forward_phase phase = {
+        .has_metadata = 1, .mode = HB_MODE_IDLE, .n_tokens = 5, .is_replay = 1};
+    struct hb_layer_io io = whole_io();
+    struct hb_config c;
+    struct hb_caps caps;
+    struct hb_error e;
+    (void)state;
+    fixture_config(&c, &caps);
+    hb_expect_layer(&c, &phase, 0, &io, &e);
+    check(&e, 12, -1, 0, 0);
+    hb_expect_entry(&c, &phase, 1, HB_ENTRY_WRAPPER, HB_ENTRY_DECODE, 0, &io, &e);
+    check(&e, 1, -1, 0, 0);
+    hb_expect_entry(&c, &phase, 1, HB_ENTRY_WRAPPER, HB_ENTRY_DECODE, 1, &io, &e);
+    check(&e, 12, -1, 0, 0);
+    hb_expect_finish(&c, &phase, &e);
+    check(&e, 0, -1, 0, 0);
+}
+
 static void every_buffer_needs_exactly_its_bytes(void **state) {
     static const uint64_t widths[2][4] = {{4, 8, 2, 4}, {4, 2, 2, 4}};
     struct hb_config c;
@@ -206,8 +331,7 @@ static void entries_follow_the_refusal_rules(void **state) {
     struct hb_config c;
     struct hb_caps caps;
     struct hb_error e;
-    struct hb_forward_phase phase = {
-        .has_metadata = 1, .mode = HB_MODE_EXTEND, .n_tokens = 2};
+    struct hb_forward_phase phase = {.has_metadata = 1, .mode = HB_MODE_EXTEND, .n_tokens = 2};
     struct hb_layer_io io = whole_io();
     (void)state;
     fixture_config(&c, &caps);
@@ -246,83 +370,18 @@ static void entries_follow_the_refusal_rules(void **state) {
     check(&e, 13, -1, 1, 0);
 }
 
-/* ---- slots ---- */
-
-static void slot_operations_check_counts_kinds_and_ids(void **state) {
-    struct hb_slot_model m;
-    struct hb_error e;
-    int32_t ids[4];
-    (void)state;
-    assert_int_equal(hb_slot_model_init(&m, &(struct hb_config){.n_slots = 4, .req_pool_size = 3}), HB_OK);
-    hb_expect_take(&m, -1, 99, &e);
-    check(&e, 150, -1, -1, 0);
-    hb_expect_take(&m, 5, 99, &e);
-    check(&e, 151, -1, 5, 4);
-    hb_expect_take(&m, 4, HB_SLOT_TREE, &e);
-    check(&e, 152, -1, HB_SLOT_TREE, 0);
-    hb_expect_take(&m, 4, HB_SLOT_TRACK, &e);
-    check(&e, 0, -1, 0, 0);
-    hb_slot_model_take(&m, 3, HB_SLOT_LIVE, ids);
-    assert_true(ids[0] == 1 && ids[1] == 2 && ids[2] == 3 && m.n_free == 1);
-    hb_expect_free(&m, 3, (const int32_t[]){2, 4, 5}, &e);
-    check(&e, 153, 2, 5, 4);
-    hb_expect_free(&m, 3, (const int32_t[]){2, 2, 4}, &e);
-    check(&e, 154, 2, 4, 0);
-    hb_expect_free(&m, 3, (const int32_t[]){2, 1, 2}, &e);
-    check(&e, 155, 2, 2, 0);
-    hb_expect_free(&m, 2, (const int32_t[]){3, 1}, &e);
-    check(&e, 0, -1, 0, 0);
-    hb_expect_copy(&m, 5, 0, &e);
-    check(&e, 153, 0, 5, 4);
-    hb_expect_copy(&m, 4, 0, &e);
-    check(&e, 153, 1, 0, 4);
-    hb_expect_copy(&m, 4, 4, &e);
-    check(&e, 154, 0, 4, 0);
-    hb_expect_copy(&m, 1, 4, &e);
-    check(&e, 154, 1, 4, 0);
-    hb_expect_copy(&m, 1, 1, &e);
-    check(&e, 156, -1, 1, 0);
-    hb_expect_copy(&m, 1, 2, &e);
-    check(&e, 0, -1, 0, 0);
-    hb_expect_table(&m, 3, &e);
-    check(&e, 157, -1, 3, 2);
-    hb_expect_table(&m, -1, &e);
-    check(&e, 157, -1, -1, 2);
-    hb_expect_table(&m, 2, &e);
-    check(&e, 0, -1, 0, 0);
-    hb_slot_model_destroy(&m);
-}
-
-static void freed_slots_come_back_last(void **state) {
-    struct hb_slot_model m;
-    struct hb_slot_model copy = {0};
-    int32_t ids[4];
-    (void)state;
-    assert_int_equal(hb_slot_model_init(&m, &(struct hb_config){.n_slots = 4, .req_pool_size = 1}), HB_OK);
-    hb_slot_model_take(&m, 3, HB_SLOT_LIVE, ids);
-    hb_slot_model_release(&m, 2, (const int32_t[]){3, 1});
-    assert_int_equal(hb_slot_model_copy(&copy, &m), HB_OK);
-    hb_slot_model_take(&m, 3, HB_SLOT_TRACK, ids);
-    assert_true(ids[0] == 4 && ids[1] == 3 && ids[2] == 1 && m.n_free == 0 &&
-                m.kind[3] == HB_SLOT_TRACK);
-    assert_true(copy.n_free == 3 && copy.kind[3] == HB_SLOT_FREE && copy.free_list[0] == 4);
-    assert_int_equal(hb_slot_model_copy(&copy, &m), HB_OK);
-    assert_memory_equal(copy.kind, m.kind, 5 * sizeof *m.kind);
-    hb_slot_model_destroy(&copy);
-    hb_slot_model_destroy(&m);
-    assert_int_equal(hb_slot_model_init(&m, &(struct hb_config){.n_slots = -1, .req_pool_size = 1}), HB_ERR_SHAPE);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(create_checks_counts_and_sizes),
         cmocka_unit_test(create_checks_relations_variants_and_types),
         cmocka_unit_test(create_checks_the_intermediate_caches),
+        cmocka_unit_test(create_checks_graphs_ring_ids_and_interval),
+        cmocka_unit_test(create_checks_features_against_what_is_declared),
         cmocka_unit_test(layers_check_metadata_repeats_buffers_and_id),
+        cmocka_unit_test(a_ring_decode_ends_when_every_mamba2_layer_ran),
+        cmocka_unit_test(a_replay_shows_no_metadata_to_layers_and_entries),
         cmocka_unit_test(every_buffer_needs_exactly_its_bytes),
         cmocka_unit_test(entries_follow_the_refusal_rules),
-        cmocka_unit_test(slot_operations_check_counts_kinds_and_ids),
-        cmocka_unit_test(freed_slots_come_back_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,7 +47,8 @@ static void each_rule_alone_reports_row_value_and_limit(void **state) {
 }
 
 static void every_verify_rule_of_the_table_has_a_recipe(void **state) {
-    static const int32_t rules[] = {30, 60, 61, 62, 63, 64, 72, 73, 98, 99, 100, 101, 102, 103, 141};
+    static const int32_t rules[] = {30, 60, 61,  62,  63,  64,  72, 73,
+                                    98, 99, 100, 101, 102, 103, 141};
     (void)state;
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
         int found = 0;

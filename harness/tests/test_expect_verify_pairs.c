@@ -66,10 +66,10 @@ static void map_if_possible(struct fixture *f) {
 
 /* One random change; lengths stay within the storage of the fixture. */
 static void mutate(struct fixture *f, uint64_t *s) {
-    int32_t *const words[] = {f->req,  f->seq,     f->loc,    f->tokens + 32, f->table,
-                              f->kind + 1, f->next, f->next, f->sibling, f->sibling,
-                              f->next, f->sibling, f->layout, f->layout,      f->mirror,
-                              f->cursor};
+    int32_t *const words[] = {f->req,     f->seq,      f->loc,    f->tokens + 32,
+                              f->table,   f->kind + 1, f->next,   f->next,
+                              f->sibling, f->sibling,  f->next,   f->sibling,
+                              f->layout,  f->layout,   f->mirror, f->cursor};
     int32_t *const scalars[] = {&f->b.batch_size,        &f->b.has_original_batch_size,
                                 &f->b.n_tokens,          &f->b.original_batch_size,
                                 &f->b.is_dummy,          &f->b.draft_token_num,

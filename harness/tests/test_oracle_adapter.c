@@ -11,6 +11,9 @@ static void it_declares_what_it_is(void **state) {
     assert_int_equal(table->describe(table->ctx, &caps, &e), HB_OK);
     assert_true(caps.modes == 0x37e && caps.error_level == 2 && caps.has_regions &&
                 caps.exact_guards && caps.tree_verify && caps.ragged_verify);
+    assert_true(caps.graphs && caps.ring && caps.virtual_slots && caps.pool_pad &&
+                caps.track_by_layer && caps.window_layouts == 3 && caps.replay_exact == 3 &&
+                caps.verify_exact == 3);
     assert_true(caps.profile[0][0][HB_BF16].u_io > 0.0 && caps.profile[0][0][HB_FP32].u_io == 0.0);
     assert_int_equal(table->describe(table->ctx, NULL, &e), HB_ERR_NULL);
 }
@@ -319,7 +322,13 @@ static void a_null_handle_is_refused_everywhere(void **state) {
     assert_int_equal(table->slot_take(NULL, 1, 1, &n, NULL), HB_ERR_NULL);
     assert_int_equal(table->slot_free(NULL, 1, &n, NULL), HB_ERR_NULL);
     assert_int_equal(table->slot_copy(NULL, 1, 2, NULL), HB_ERR_NULL);
+    assert_int_equal(table->slot_publish(NULL, 1, NULL), HB_ERR_NULL);
+    assert_int_equal(table->slot_move(NULL, 1, NULL), HB_ERR_NULL);
     assert_int_equal(table->table_set(NULL, 1, 2, NULL), HB_ERR_NULL);
+    assert_int_equal(table->graph_init(NULL, 1, 1, NULL), HB_ERR_NULL);
+    assert_int_equal(table->capture(NULL, NULL, NULL), HB_ERR_NULL);
+    assert_int_equal(table->replay(NULL, NULL, NULL), HB_ERR_NULL);
+    assert_int_equal(table->commit(NULL, NULL, NULL), HB_ERR_NULL);
     assert_int_equal(table->begin(NULL, NULL, NULL), HB_ERR_NULL);
     assert_int_equal(table->layer(NULL, 0, NULL, NULL), HB_ERR_NULL);
     assert_int_equal(table->finish(NULL, NULL), HB_ERR_NULL);
@@ -401,6 +410,67 @@ static void regions_have_the_names_and_shapes_of_the_contract(void **state) {
     rig_end(&g);
 }
 
+/* What a configuration with every feature adds to the regions, in this order. */
+static void features_add_regions_of_the_contract(void **state) {
+    enum { L = 3, PAD = 5, NV = 9, GR = 2, GD = 4 };
+    static const struct {
+        const char *name;
+        int32_t layer, dtype, kind;
+        int64_t shape[4];
+    } want[] = {
+        {"intermediate_conv", 0, HB_BF16, HB_REGION_STATE, {2, DIM, GD + 1}},
+        {"intermediate_ssm", 0, HB_FP32, HB_REGION_STATE, {2, GD, D_INNER, 2}},
+        {"conv_pad", 0, HB_BF16, HB_REGION_STATE, {NS + 1, PAD}},
+        {"temporal_pad", 0, HB_FP32, HB_REGION_STATE, {NS + 1, PAD}},
+        {"ring_x", 0, HB_FP32, HB_REGION_CURSOR, {NS + 1, HEADS, L, 4}},
+        {"ring_b", 0, HB_FP32, HB_REGION_CURSOR, {NS + 1, 1, L, 2}},
+        {"ring_g", 0, HB_FP32, HB_REGION_CURSOR, {NS + 1, HEADS, L}},
+        {"v2p", -1, HB_INT32, HB_REGION_TABLE, {NV + 1}},
+        {"free_ids", -1, HB_INT32, HB_REGION_TABLE, {NV}},
+        {"write_pos", -1, HB_INT32, HB_REGION_CURSOR, {NS + 1}},
+        {"graph_state_indices", -1, HB_INT32, HB_REGION_STATIC, {GR, GR}},
+        {"graph_query_start_loc", -1, HB_INT32, HB_REGION_STATIC, {GR, GR + 1}},
+        {"graph_track_indices", -1, HB_INT32, HB_REGION_STATIC, {GR}},
+        {"graph_track_mask", -1, HB_INT32, HB_REGION_STATIC, {GR}},
+        {"graph_next_token", -1, HB_INT32, HB_REGION_STATIC, {GR, GR, GD}},
+        {"graph_next_sibling", -1, HB_INT32, HB_REGION_STATIC, {GR, GR, GD}},
+        {"graph_parents", -1, HB_INT32, HB_REGION_STATIC, {GR, GR, GD}},
+        {"graph_write_pos", -1, HB_INT32, HB_REGION_STATIC, {GR, GR}},
+        {"graph_force_flush", -1, HB_INT32, HB_REGION_STATIC, {GR, GR}},
+    };
+    const int32_t n_want = (int32_t)(sizeof want / sizeof *want);
+    struct rig g;
+    struct hb_error e = {0};
+    int32_t n = 0;
+    (void)state;
+    memset(&g, 0, sizeof g);
+    rig_config(&g, HB_BF16, HB_FP32);
+    g.config.spec_rows = 2;
+    g.config.max_draft = GD;
+    g.config.window_layout = HB_WINDOWS_STRIP;
+    g.config.pool_pad = PAD;
+    g.config.ring_length = L;
+    g.config.n_virtual = NV;
+    g.config.graph_rows = GR;
+    g.config.graph_draft = GD;
+    assert_int_equal(table->create(table->ctx, &g.config, g.params, &g.h, &e), HB_OK);
+    assert_int_equal(table->n_regions(g.h, &n, &e), HB_OK);
+    assert_int_equal(n, N_REGIONS + n_want);
+    for (int32_t i = 0; i < n_want; i++) {
+        struct hb_region r;
+        uint64_t bytes = want[i].dtype == HB_BF16 ? 2 : 4;
+        assert_int_equal(table->region(g.h, N_REGIONS + i, &r, &e), HB_OK);
+        assert_string_equal(r.name, want[i].name);
+        assert_memory_equal(r.shape, want[i].shape, sizeof r.shape);
+        assert_true(r.layer == want[i].layer && r.dtype == want[i].dtype && r.kind == want[i].kind);
+        for (int32_t k = 0; k < r.n_dims; k++) {
+            bytes *= (uint64_t)r.shape[k];
+        }
+        assert_true(r.bytes == bytes && (r.n_dims == 4 || r.shape[r.n_dims] == 0));
+    }
+    table->destroy(g.h);
+}
+
 static void slot_copy_copies_every_mamba2_layer(void **state) {
     struct rig g;
     struct hb_error e = {0};
@@ -430,6 +500,7 @@ int main(void) {
         cmocka_unit_test(a_null_handle_is_refused_everywhere),
         cmocka_unit_test(an_idle_forward_zero_fills_and_changes_nothing),
         cmocka_unit_test(regions_have_the_names_and_shapes_of_the_contract),
+        cmocka_unit_test(features_add_regions_of_the_contract),
         cmocka_unit_test(slot_copy_copies_every_mamba2_layer),
     };
     table = hb_adapter_oracle();

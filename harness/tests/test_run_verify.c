@@ -186,7 +186,7 @@ static void a_commit_stands_on_the_last_finished_verify(void **state) {
     k = predicted(dropped);
     assert_true(k.n == 1 && k.rule[0] == HB_RULE_NO_VERIFY);
     k = predicted(slot_changes_hands);
-    assert_true(k.n == 2 && k.rule[0] == HB_RULE_NONE && k.rule[1] == HB_RULE_NONE);
+    assert_true(k.n == 2 && k.rule[0] == HB_RULE_NONE && k.rule[1] == HB_RULE_COMMIT_SLOT_STALE);
     k = predicted(freed_slot);
     assert_true(k.n == 2 && k.rule[0] == HB_RULE_NONE && k.rule[1] == HB_RULE_COMMIT_SLOT_FREED);
 }

@@ -89,8 +89,7 @@ int32_t hb_emu_record_launch(const struct hb_emu_launch *launch) {
     }
     void *args = malloc(launch->args_bytes ? launch->args_bytes : 1);
     if (!args) {
-        return hb_emu_break_recording(
-            hb_emu_fail(HB_ERR_MEMORY, "out of host memory for a graph"));
+        return hb_emu_break_recording(hb_emu_fail(HB_ERR_MEMORY, "out of host memory for a graph"));
     }
     if (launch->args_bytes) {
         memcpy(args, launch->args, launch->args_bytes);
@@ -137,8 +136,8 @@ int32_t hb_emu_graph_launch(void *graph) {
     int32_t status = hb_emu_refuse_recording("a graph is launched while another one is recorded");
     for (size_t i = 0; i < g->n_ops && status == HB_OK; i++) {
         const struct op *op = &g->ops[i];
-        status = op->launch.entry ? hb_emu_run(&op->launch)
-                                  : hb_emu_fill(op->dst, op->byte, op->bytes);
+        status =
+            op->launch.entry ? hb_emu_run(&op->launch) : hb_emu_fill(op->dst, op->byte, op->bytes);
     }
     return status;
 }

@@ -35,7 +35,8 @@ static int set_up(void **state) {
 
 static int32_t launch(const char *name, void (*entry)(const void *), const void *args,
                       uint32_t blocks, uint32_t threads, size_t shared, int32_t flags) {
-    const struct hb_emu_launch what = {name, entry, args, {blocks, 1, 1}, threads, shared, flags, 0};
+    const struct hb_emu_launch what = {name,    entry,  args,  {blocks, 1, 1},
+                                       threads, shared, flags, 0};
     return hb_emu_run(&what);
 }
 

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Layers of the float64 oracle behind the adapter table. A layer has all its memory before it runs,
+ * so that running out of it changes nothing; it computes every row before it stores the first. */
+#include "harness/oracle_adapter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/values.h"
+
+/* ---- memory of a call ---- */
+
+static void *block(int64_t n, size_t item) {
+    return calloc((size_t)n + 1, item);
+}
+
+void hb_oracle_work_free(struct hb_oracle_work *w) {
+    void *const blocks[] = {w->in[0], w->in[1],  w->in[2],  w->out,     w->row_out, w->result,
+                            w->conv,  w->ssm,    w->staged, w->records, w->record,  w->path,
+                            w->keys,  w->values, w->bound,  w->mag};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        free(blocks[i]);
+    }
+    memset(w, 0, sizeof *w);
+}
+
+/* The adapter's buffers are named by number; this backend's number is the address. */
+static char *buf_bytes(const struct hb_buf *buf) {
+    return (char *)(uintptr_t)buf->id + buf->offset; /* NOLINT(performance-no-int-to-ptr) */
+}
+
+static int is_verify(const struct hb_oracle *o) {
+    return o->forward.phase.mode == HB_MODE_TARGET_VERIFY;
+}
+
+/* What both kinds of layer need. */
+static int make_common(const struct hb_oracle *o, struct hb_oracle_work *w) {
+    const struct hb_oracle_forward *f = &o->forward;
+    int32_t longest = 0;
+    for (int32_t r = 0; r < f->n_rows; r++) {
+        longest = f->rows[r].n > longest ? f->rows[r].n : longest;
+    }
+    for (int i = 0; i < 3; i++) {
+        w->in[i] = block(f->n_real * w->width[i], sizeof(float));
+    }
+    w->out = block(longest * w->width[3], sizeof(double));
+    w->row_out = block(w->width[3], sizeof(float));
+    w->result = block(f->phase.n_tokens * w->width[3], (size_t)hb_dtype_bytes(o->config.act_dtype));
+    return w->in[0] != NULL && w->in[1] != NULL && w->in[2] != NULL && w->out != NULL &&
+           w->row_out != NULL && w->result != NULL;
+}
+
+static int make_mamba2(const struct hb_oracle *o, const struct hb_oracle_layer *layer,
+                       struct hb_oracle_work *w) {
+    const struct hb_config *c = &o->config;
+    const struct hb_oracle_forward *f = &o->forward;
+    int64_t n_staged = is_verify(o) ? f->n_real : 2 * (int64_t)f->n_rows;
+    int64_t bytes = (int64_t)(layer->entry[HB_POOL_CONV] + layer->entry[HB_POOL_TEMPORAL]);
+    int64_t items =
+        f->phase.mode == HB_MODE_DECODE && c->ring_length > 0 ? hb_oracle_record_items(c) : 0;
+    w->conv = block(w->width[1] * (c->conv_width - 1), sizeof(float));
+    w->ssm = block(w->width[0] * c->state_size, sizeof(float));
+    w->staged = block(n_staged * bytes, 1);
+    w->records = block(f->n_rows * items, sizeof(float));
+    w->record = block(items, sizeof(double));
+    return w->conv != NULL && w->ssm != NULL && w->staged != NULL && w->records != NULL &&
+           w->record != NULL;
+}
+
+static int make_attention(const struct hb_oracle *o, struct hb_oracle_work *w) {
+    const struct hb_oracle_forward *f = &o->forward;
+    int32_t longest = 0;
+    int32_t most_new = 0;
+    for (int32_t r = 0; r < f->n_rows; r++) {
+        int32_t context = f->rows[r].prefix + f->rows[r].n;
+        longest = context > longest ? context : longest;
+        most_new = f->rows[r].n > most_new ? f->rows[r].n : most_new;
+    }
+    w->keys = block(longest * w->width[1], sizeof(float));
+    w->values = block(longest * w->width[1], sizeof(float));
+    w->path = block(most_new, sizeof *w->path);
+    w->bound = block(w->width[3], sizeof(double));
+    w->mag = block(w->width[3], sizeof(double));
+    return w->keys != NULL && w->values != NULL && w->path != NULL && w->bound != NULL &&
+           w->mag != NULL;
+}
+
+int hb_oracle_work_make(const struct hb_oracle *o, int32_t layer_id, struct hb_oracle_work *w) {
+    int32_t kind = o->config.layer_kind[layer_id];
+    hb_oracle_widths(&o->config, kind, w->width);
+    return make_common(o, w) && (kind == HB_LAYER_MAMBA2 ? make_mamba2(o, &o->layer[layer_id], w)
+                                                         : make_attention(o, w));
+}
+
+/* Rounds output tokens once, to the activation type. */
+static void store_rows(struct hb_oracle_work *w, int32_t act, int64_t token, int32_t n) {
+    size_t bytes = (size_t)w->width[3] * (size_t)hb_dtype_bytes(act);
+    for (int32_t t = 0; t < n; t++) {
+        for (int64_t i = 0; i < w->width[3]; i++) {
+            w->row_out[i] = (float)w->out[t * w->width[3] + i];
+        }
+        hb_pack(act, w->row_out, w->width[3], w->result + (size_t)(token + t) * bytes);
+    }
+}
+
+/* ---- Mamba2 ---- */
+
+/* Rounds a state into the bytes of one slot, conv then temporal. */
+static void pack_state(const struct hb_config *c, const struct hb_ref_state *state,
+                       const struct hb_oracle_layer *layer, struct hb_oracle_work *w,
+                       unsigned char *bytes) {
+    int64_t n_conv = w->width[1] * (c->conv_width - 1);
+    int64_t n_ssm = w->width[0] * c->state_size;
+    for (int64_t i = 0; i < n_conv; i++) {
+        w->conv[i] = (float)state->conv[i];
+    }
+    for (int64_t i = 0; i < n_ssm; i++) {
+        w->ssm[i] = (float)state->h[i];
+    }
+    hb_pack(c->act_dtype, w->conv, n_conv, bytes);
+    hb_pack(c->state_dtype, w->ssm, n_ssm, bytes + layer->entry[HB_POOL_CONV]);
+}
+
+/* Widens the stored bytes of one slot or draft node into the scratch state. */
+static void unpack_state(const struct hb_oracle *o, struct hb_oracle_work *w,
+                         const unsigned char *conv, const unsigned char *ssm) {
+    const struct hb_config *c = &o->config;
+    hb_unpack(c->act_dtype, conv, w->width[1] * (c->conv_width - 1), w->conv);
+    hb_unpack(c->state_dtype, ssm, w->width[0] * c->state_size, w->ssm);
+    hb_ref_state_set(c, o->state, w->conv, w->ssm);
+}
+
+/* A decode row and a draft root always load their state, a prefill row only with a prefix
+ * (metadata.md 4.1). */
+static void load_state(const struct hb_oracle *o, const struct hb_oracle_layer *layer,
+                       const struct hb_oracle_row *row, struct hb_oracle_work *w) {
+    uint64_t slot = (uint64_t)row->slot;
+    if (row->path == HB_PATH_PREFILL && row->prefix == 0) {
+        hb_ref_state_zero(&o->config, o->state);
+        return;
+    }
+    unpack_state(o, w, layer->pool[HB_POOL_CONV] + slot * layer->entry[HB_POOL_CONV],
+                 layer->pool[HB_POOL_TEMPORAL] + slot * layer->entry[HB_POOL_TEMPORAL]);
+    if (row->w > 0) {
+        hb_oracle_ring_load(&o->config, layer, row->slot, row->w, o->state);
+    }
+}
+
+/* `n` tokens of a row from its token `t` on, from the scratch state. The reference allocates
+ * nothing, so it does not fail. */
+static void run_tokens(const struct hb_oracle *o, const struct hb_oracle_layer *layer,
+                       const struct hb_oracle_row *row, int32_t t, int32_t n,
+                       struct hb_oracle_work *w) {
+    const struct hb_config *c = &o->config;
+    int64_t token = row->token + t;
+    int saves = row->dst > 0 && row->path == HB_PATH_PREFILL;
+    (void)hb_ref_mamba2(c, &layer->params, &o->caps.profile[0][row->path][c->act_dtype], row->path,
+                        n, w->in[0] + token * w->width[0], w->in[1] + token * w->width[1],
+                        w->in[2] + token * w->width[2], o->state, w->out, NULL, NULL,
+                        saves ? o->at : NULL, saves ? row->at : 0);
+    store_rows(w, c->act_dtype, token, n);
+}
+
+/* The token of a decode with the replay ring: the recurrence, and its record in fp32. */
+static void run_ring_token(const struct hb_oracle *o, const struct hb_oracle_layer *layer,
+                           const struct hb_oracle_row *row, float *record,
+                           struct hb_oracle_work *w) {
+    const struct hb_config *c = &o->config;
+    int64_t n_b = (int64_t)c->n_groups * c->state_size;
+    const struct hb_ref_record to = {
+        .x = w->record, .b = w->record + w->width[0], .g = w->record + w->width[0] + n_b};
+    (void)hb_ref_mamba2_ring(
+        c, &layer->params, &o->caps.profile[0][HB_PATH_DECODE][c->act_dtype], 0, 0,
+        w->in[0] + row->token * w->width[0], w->in[1] + row->token * w->width[1],
+        w->in[2] + row->token * w->width[2], o->state, w->out, NULL, NULL, &to);
+    for (int64_t i = 0; i < hb_oracle_record_items(c); i++) {
+        record[i] = (float)w->record[i];
+    }
+    store_rows(w, c->act_dtype, row->token, 1);
+}
+
+/* Every node is one decode token from the stored state of its parent. The slots stay as they are.
+ */
+static void verify_mamba2(const struct hb_oracle *o, struct hb_oracle_layer *layer,
+                          struct hb_oracle_work *w) {
+    const struct hb_oracle_forward *f = &o->forward;
+    const struct hb_config *c = &o->config;
+    uint64_t conv = layer->entry[HB_POOL_CONV];
+    uint64_t bytes = conv + layer->entry[HB_POOL_TEMPORAL];
+    for (int32_t r = 0; r < f->n_rows; r++) {
+        const struct hb_oracle_row *row = &f->rows[r];
+        unsigned char *staged = w->staged + (uint64_t)row->token * bytes;
+        for (int32_t t = 0; t < row->n; t++) {
+            const unsigned char *from = staged + (uint64_t)row->parent[t] * bytes;
+            if (t == 0) {
+                load_state(o, layer, row, w);
+            } else {
+                unpack_state(o, w, from, from + conv);
+            }
+            run_tokens(o, layer, row, t, 1, w);
+            pack_state(c, o->state, layer, w, staged + (uint64_t)t * bytes);
+        }
+    }
+    for (int32_t r = 0; r < f->n_rows; r++) {
+        for (int32_t t = 0; t < f->rows[r].n; t++) {
+            hb_oracle_node_store(c, layer, r, t,
+                                 w->staged + (uint64_t)(f->rows[r].token + t) * bytes);
+        }
+    }
+}
+
+static void store_slot(struct hb_oracle_layer *layer, int32_t pool, int32_t slot,
+                       const unsigned char *bytes) {
+    memcpy(layer->pool[pool] + (uint64_t)slot * layer->entry[pool], bytes, layer->entry[pool]);
+}
+
+/* What row r stores: its slot, whose temporal state a ring leaves alone unless it folds, its
+ * record, its checkpoint. */
+static void store_row(const struct hb_config *c, struct hb_oracle_layer *layer,
+                      const struct hb_oracle_row *row, const unsigned char *own,
+                      const float *record) {
+    uint64_t conv = layer->entry[HB_POOL_CONV];
+    store_slot(layer, HB_POOL_CONV, row->slot, own);
+    if (row->w < 0 || hb_oracle_row_folds(c, row)) {
+        store_slot(layer, HB_POOL_TEMPORAL, row->slot, own + conv);
+    }
+    if (row->w >= 0) {
+        hb_oracle_ring_store(c, layer, row->slot, row->w, record);
+    }
+    if (row->dst > 0 && row->path == HB_PATH_PREFILL) {
+        const unsigned char *at = own + conv + layer->entry[HB_POOL_TEMPORAL];
+        store_slot(layer, HB_POOL_CONV, row->dst, at);
+        store_slot(layer, HB_POOL_TEMPORAL, row->dst, at + conv);
+    }
+}
+
+static void forward_mamba2(const struct hb_oracle *o, struct hb_oracle_layer *layer,
+                           struct hb_oracle_work *w) {
+    const struct hb_oracle_forward *f = &o->forward;
+    const struct hb_config *c = &o->config;
+    uint64_t bytes = layer->entry[HB_POOL_CONV] + layer->entry[HB_POOL_TEMPORAL];
+    int64_t items = hb_oracle_record_items(c);
+    for (int32_t r = 0; r < f->n_rows; r++) {
+        const struct hb_oracle_row *row = &f->rows[r];
+        unsigned char *own = w->staged + 2 * (uint64_t)r * bytes;
+        load_state(o, layer, row, w);
+        if (row->w >= 0) {
+            run_ring_token(o, layer, row, w->records + r * items, w);
+        } else {
+            run_tokens(o, layer, row, 0, row->n, w);
+        }
+        pack_state(c, o->state, layer, w, own);
+        if (row->dst > 0 && row->path == HB_PATH_PREFILL) {
+            pack_state(c, o->at, layer, w, own + bytes);
+        }
+    }
+    for (int32_t r = 0; r < f->n_rows; r++) {
+        const float *record = f->rows[r].w >= 0 ? w->records + r * items : NULL;
+        store_row(c, layer, &f->rows[r], w->staged + 2 * (uint64_t)r * bytes, record);
+    }
+}
+
+void hb_oracle_track(struct hb_oracle *o, int32_t layer_id) {
+    for (int32_t r = 0; r < o->forward.n_rows; r++) {
+        const struct hb_oracle_row *row = &o->forward.rows[r];
+        if (row->dst > 0 && row->path == HB_PATH_DECODE) {
+            hb_oracle_state_copy(&o->layer[layer_id], row->slot, row->dst);
+        }
+    }
+}
+
+/* ---- attention ---- */
+
+/* Stores the new keys and values of all rows first (ops-attention.md section 2): exact copies. */
+static void store_cache(const struct hb_oracle *o, struct hb_oracle_layer *layer,
+                        const struct hb_layer_io *io) {
+    size_t bytes = (size_t)layer->entry[HB_POOL_KEYS];
+    for (int32_t r = 0; r < o->forward.n_rows; r++) {
+        const struct hb_oracle_row *row = &o->forward.rows[r];
+        for (int32_t t = 0; t < row->n; t++) {
+            size_t to = (size_t)row->map[row->prefix + t] * bytes;
+            size_t from = (size_t)(row->token + t) * bytes;
+            memcpy(layer->pool[HB_POOL_KEYS] + to, buf_bytes(&io->in[1]) + from, bytes);
+            memcpy(layer->pool[HB_POOL_VALUES] + to, buf_bytes(&io->in[2]) + from, bytes);
+        }
+    }
+}
+
+/* Key and value in a cache slot -> position p of the context. */
+static void load_token(const struct hb_config *c, const struct hb_oracle_layer *layer,
+                       int32_t cache_slot, int64_t p, struct hb_oracle_work *w) {
+    int64_t width = w->width[1];
+    uint64_t at = (uint64_t)cache_slot * layer->entry[HB_POOL_KEYS];
+    hb_unpack(c->act_dtype, layer->pool[HB_POOL_KEYS] + at, width, w->keys + p * width);
+    hb_unpack(c->act_dtype, layer->pool[HB_POOL_VALUES] + at, width, w->values + p * width);
+}
+
+static void run_attention(const struct hb_oracle *o, struct hb_oracle_layer *layer,
+                          const struct hb_layer_io *io, struct hb_oracle_work *w) {
+    const struct hb_oracle_forward *f = &o->forward;
+    const struct hb_config *c = &o->config;
+    store_cache(o, layer, io);
+    for (int32_t r = 0; r < f->n_rows; r++) {
+        const struct hb_oracle_row *row = &f->rows[r];
+        for (int32_t p = 0; p < row->prefix; p++) {
+            load_token(c, layer, row->map[p], p, w);
+        }
+        for (int32_t t = 0; t < row->n; t++) {
+            int32_t seen = hb_oracle_ancestors(row, t, w->path);
+            for (int32_t i = row->parent != NULL ? 0 : t; i < seen; i++) {
+                load_token(c, layer, row->map[row->prefix + w->path[i]], row->prefix + i, w);
+            }
+            hb_ref_attention(c, &o->caps.profile[0][row->path][c->act_dtype], row->prefix + seen,
+                             w->in[0] + (row->token + t) * w->width[0], w->keys, w->values, w->out,
+                             w->bound, w->mag);
+            store_rows(w, c->act_dtype, row->token + t, 1);
+        }
+    }
+}
+
+void hb_oracle_run(struct hb_oracle *o, int32_t layer_id, const struct hb_layer_io *io,
+                   struct hb_oracle_work *w) {
+    const struct hb_oracle_forward *f = &o->forward;
+    struct hb_oracle_layer *layer = &o->layer[layer_id];
+    int32_t act = o->config.act_dtype;
+    o->launches++;
+    if (f->phase.n_tokens <= 0) {
+        return;
+    }
+    for (int i = 0; i < 3 && f->n_real > 0; i++) {
+        hb_unpack(act, buf_bytes(&io->in[i]), f->n_real * w->width[i], w->in[i]);
+    }
+    if (o->config.layer_kind[layer_id] == HB_LAYER_ATTENTION) {
+        run_attention(o, layer, io, w);
+    } else if (is_verify(o)) {
+        verify_mamba2(o, layer, w);
+    } else {
+        forward_mamba2(o, layer, w);
+        if (o->config.track_by_layer) {
+            hb_oracle_track(o, layer_id);
+        }
+    }
+    memcpy(buf_bytes(&io->out), w->result,
+           (size_t)f->phase.n_tokens * (size_t)w->width[3] * (size_t)hb_dtype_bytes(act));
+}
