@@ -136,22 +136,51 @@ HB_INLINE float hb_silu(float x) {
     return x < 0.0f ? x * (e / (1.0f + e)) : x / (1.0f + e);
 }
 
-/* Step size, ops-mamba2.md 2.1. Comparisons instead of fminf and fmaxf: a NaN stays one. */
+/* softplus(x) = x for x > 20 (ops-mamba2.md 2.1). */
+HB_INLINE float hb_softplus(float x) {
+    return x > 20.0f ? x : hb_log1p(hb_exp(x));
+}
+
+/* enum hb_dt_clamp. Comparisons instead of fminf and fmaxf: a NaN stays one. */
+HB_INLINE float hb_clamp_step(float dt, int32_t dt_clamp, float dt_lo, float dt_hi) {
+    if (dt_clamp != HB_DT_CLAMP_NONE && dt < dt_lo) {
+        dt = dt_lo;
+    }
+    if (dt_clamp == HB_DT_CLAMP_LIMIT && dt > dt_hi) {
+        dt = dt_hi;
+    }
+    return dt;
+}
+
+/* Step size, ops-mamba2.md 2.1. */
 HB_INLINE float hb_step_size(const struct hb_k_ssm &args, int64_t token, int32_t head) {
     float dt = hb_load(args.dt, token * args.n_heads + head, args.act_dtype);
     if (args.dt_bias) {
         dt += args.dt_bias[head];
     }
-    if (args.dt_softplus && !(dt > 20.0f)) {
-        dt = hb_log1p(hb_exp(dt));
+    if (args.dt_softplus) {
+        dt = hb_softplus(dt);
     }
-    if (args.dt_clamp != HB_DT_CLAMP_NONE && dt < args.dt_lo) {
-        dt = args.dt_lo;
-    }
-    if (args.dt_clamp == HB_DT_CLAMP_LIMIT && dt > args.dt_hi) {
-        dt = args.dt_hi;
-    }
-    return dt;
+    return hb_clamp_step(dt, args.dt_clamp, args.dt_lo, args.dt_hi);
+}
+
+/* ---- layout of a slot's temporal state ---- */
+
+/* Key head of a value head (enum hb_head_map). */
+HB_INLINE int32_t hb_key_head(int32_t head, int32_t n_heads, int32_t n_groups, int32_t head_map) {
+    return head_map == HB_HEADS_TILE ? head % n_groups : head / (n_heads / n_groups);
+}
+
+/* Element [head][p][0] of a state [H, P, N], or [head][0][p] of one [H, N, P] (enum
+ * hb_state_layout); and what separates it from the next n. */
+HB_INLINE int64_t hb_element_index(int32_t layout, int32_t head, int32_t p, int32_t head_dim,
+                                   int32_t state_size) {
+    const int64_t start = (int64_t)head * head_dim * state_size;
+    return start + (layout == HB_STATE_KV ? (int64_t)p : (int64_t)p * state_size);
+}
+
+HB_INLINE int64_t hb_element_stride(int32_t layout, int32_t head_dim) {
+    return layout == HB_STATE_KV ? head_dim : 1;
 }
 
 /* ---- layout of one token's x | B | C (ops-mamba2.md 2) ---- */
