@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Tensor values by Philox4x32-10: key = (seed, tensor and layer), counter = (position, stream,
- * block of four channels). Also the bf16 conversions. */
+ * block of four channels). Also the conversions of 16-bit types. */
 #include "harness/values.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include "backend/adapter.h"
 
-/* --- bf16
+/* --- 16-bit types
  * -------------------------------------------------------------------------------------------------------
  */
 
@@ -37,12 +37,50 @@ float hb_bf16_to_float(uint16_t x) {
     return float_of((uint32_t)x << 16);
 }
 
+/* Integer code. A step of fp16 is 2^13 in the bits of a float; below 2^-14 (exponent field 113) the
+ * steps are all 2^-24, so the significand moves right by what the exponent lacks. */
+uint16_t hb_fp16_from_float(float x) {
+    const uint32_t u = bits_of(x);
+    const uint16_t sign = (uint16_t)((u >> 16) & 0x8000u);
+    const uint32_t size = u & 0x7fffffffu;
+    if (size > 0x7f800000u) {
+        return 0x7fff;
+    }
+    if (size >= 0x477ff000u) { /* 65520, half a step beyond the largest: rounds to infinity */
+        return (uint16_t)(sign | 0x7c00u);
+    }
+    uint32_t digits = size - (112u << 23);
+    uint32_t shift = 13;
+    if (size < 113u << 23) {
+        const uint32_t lack = 113u - (size >> 23);
+        digits = (size & 0x7fffffu) | 0x800000u;
+        shift = lack < 12u ? 13u + lack : 25u; /* 25: below half of the least step */
+        digits = lack < 12u ? digits : 0u;
+    }
+    const uint32_t half = (1u << (shift - 1u)) - 1u;
+    return (uint16_t)(sign | ((digits + half + ((digits >> shift) & 1u)) >> shift));
+}
+
+float hb_fp16_to_float(uint16_t x) {
+    const uint32_t sign = (uint32_t)(x & 0x8000u) << 16;
+    const uint32_t exponent = (x >> 10) & 31u, digits = x & 0x3ffu;
+    if (exponent == 31u) {
+        return float_of(sign | 0x7f800000u | digits << 13);
+    }
+    if (exponent == 0u) { /* digits * 2^-24: exact */
+        const float size = (float)digits * 0x1p-24f;
+        return sign != 0 ? -size : size;
+    }
+    return float_of(sign | (exponent + 112u) << 23 | digits << 13);
+}
+
 int32_t hb_dtype_bytes(int32_t dtype) {
     switch (dtype) {
     case HB_FP32:
     case HB_INT32:
         return 4;
     case HB_BF16:
+    case HB_FP16:
         return 2;
     default:
         return 0;
@@ -50,10 +88,11 @@ int32_t hb_dtype_bytes(int32_t dtype) {
 }
 
 void hb_pack(int32_t dtype, const float *src, int64_t n, void *dst) {
-    if (dtype == HB_BF16) {
+    if (dtype == HB_BF16 || dtype == HB_FP16) {
         unsigned char *out = dst;
         for (int64_t i = 0; i < n; i++) {
-            const uint16_t v = hb_bf16_from_float(src[i]);
+            const uint16_t v =
+                dtype == HB_BF16 ? hb_bf16_from_float(src[i]) : hb_fp16_from_float(src[i]);
             memcpy(out + 2 * i, &v, sizeof v);
         }
     } else if (n > 0) {
@@ -62,12 +101,12 @@ void hb_pack(int32_t dtype, const float *src, int64_t n, void *dst) {
 }
 
 void hb_unpack(int32_t dtype, const void *src, int64_t n, float *dst) {
-    if (dtype == HB_BF16) {
+    if (dtype == HB_BF16 || dtype == HB_FP16) {
         const unsigned char *in = src;
         for (int64_t i = 0; i < n; i++) {
             uint16_t v;
             memcpy(&v, in + 2 * i, sizeof v);
-            dst[i] = hb_bf16_to_float(v);
+            dst[i] = dtype == HB_BF16 ? hb_bf16_to_float(v) : hb_fp16_to_float(v);
         }
     } else if (n > 0) {
         memcpy(dst, src, (size_t)n * sizeof *dst);

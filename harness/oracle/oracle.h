@@ -94,8 +94,8 @@ struct hb_ref_sizes {
 };
 void hb_ref_linear_sizes(const struct hb_config *config, int32_t kind, struct hb_ref_sizes *out);
 
-/* Attention of one query token: q [HQ, D]; keys, values [n_ctx, HKV, D] in position order (valid set = all of them).
- * out, bound, mag [HQ, D]. */
+/* Attention of one query token, the last of n_ctx positions: q [HQ, D]; keys, values [n_ctx, HKV, D] in position order, all of
+ * them valid but for those before the sliding window (they are not read). out, bound, mag [HQ, D]. */
 void hb_ref_attention(const struct hb_config *config, const struct hb_profile *profile, int32_t n_ctx, const float *q,
                       const float *keys, const float *values, double *out, double *bound, double *mag);
 
