@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Gate and group RMS norm of one token in all five forms (ops-mamba2.md 2.2) with the composed
- * bound of tolerance.md 3.6 and 3.7. The stages are v (what is normalised), o = v * w / s, and the
- * gate that follows in the BEFORE form. */
+ * Gate (silu or sigmoid) and group RMS norm of one token in all five forms (ops-mamba2.md 2.2)
+ * with the composed bound of tolerance.md 3.6 and 3.7. The stages are v (what is normalised),
+ * o = v * w / s, and the gate that follows in the BEFORE form. */
 #include "harness/oracle/ref_internal.h"
 
 /* A value on its way to the output. */
@@ -103,7 +103,9 @@ void hb_ref_gate_norm(const struct hb_config *config, const struct hb_ref_rates 
         return;
     }
     for (int64_t i = 0; i < n && kind != HB_NORM_ONLY; i++) {
-        const struct hb_ref_silu s = hb_ref_silu(box->z[i], 0.0, rates->e_exp);
+        const struct hb_ref_silu s = config->out_gate == HB_OUT_SIGMOID
+                                         ? hb_ref_sigmoid(box->z[i], 0.0, rates->e_exp)
+                                         : hb_ref_silu(box->z[i], 0.0, rates->e_exp);
         box->gate[i] = s.value;
         box->dgate[i] = s.error;
     }
