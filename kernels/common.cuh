@@ -21,6 +21,11 @@ HB_INLINE void hb_store(void *array, int64_t index, int32_t dtype, float value) 
     }
 }
 
+/* What storing a value as dtype and loading it again gives. */
+HB_INLINE float hb_round(float value, int32_t dtype) {
+    return dtype == HB_BF16 ? hb_bf16_to_float(hb_bf16_from_float(value)) : value;
+}
+
 /* sum_i a[a_index + i] b[b_index + i], i ascending. The branch stands outside of the loop: this is
  * the hot one. */
 HB_INLINE float hb_dot(const void *a, int64_t a_index, const void *b, int64_t b_index, int32_t n,

@@ -106,6 +106,112 @@ struct hb_k_ssm_verify {
     void *states;          /* st [SR, max_draft, H, P, N]: S after node t along its path */
 };
 
+/* Gated delta rule (ops-delta.md 1 and 2): GDN, with one decay per value head, and KDA, with one per key channel. Per value
+ * head, S' = decay S, d = beta (v - S'^T k), S = S' + k d^T, y = qk_scale S^T q. States are [H, P, N], or [H, N, P]. */
+struct hb_k_delta {
+    struct hb_k_rows rows;
+    int32_t n_heads, head_dim, state_size, n_groups, chunk_size;
+    int32_t act_dtype, state_dtype;
+    int32_t is_kda;
+    int32_t head_map, state_layout, l2norm, beta_form, gate_form; /* enums of caps.h; LOWER_BOUND: KDA only */
+    int32_t gate_softplus; /* STANDARD: 0 is A (a + dt_bias) */
+    float gate_bound;      /* LOWER_BOUND */
+    float qk_scale;        /* resolved: 0 is a factor of 0 */
+    int32_t form, defect;
+    const void *qkv;      /* act [T, dim]: q [G,N] | k [G,N] | v [H,P], after the conv, before the l2 norm */
+    const void *gates;    /* act [T, H + H]: a | b; KDA [T, H*N + H] */
+    const float *a;       /* [H] A */
+    const float *dt_bias; /* [H], KDA [H, N], or null */
+    void *y;              /* act [T, d_inner] */
+    void *pool;           /* st [NS1, H, P, N] or [NS1, H, N, P], in place */
+    const int32_t *after; /* prefill only, as in hb_k_ssm */
+    const int32_t *dst;
+    int32_t pool_pad;
+};
+struct hb_k_delta_verify { /* as hb_k_ssm_verify */
+    struct hb_k_delta delta;
+    int32_t max_draft, parent_stride;
+    const int32_t *parent;
+    void *states;
+};
+
+/* Scalar decay without a delta (ops-delta.md 3): lightning attention, simple GLA. Per value head, S' = exp(g) S + v k^T,
+ * y = qk_scale S' q. States are [H, P, N], or [H, N, P], by state_layout. */
+struct hb_k_decay {
+    struct hb_k_rows rows;
+    int32_t n_heads, head_dim, state_size, n_groups, chunk_size;
+    int32_t act_dtype, state_dtype;
+    int32_t head_map, state_layout, qkv_act; /* enums of caps.h */
+    float qk_scale;                          /* resolved: 0 is a factor of 0 */
+    int32_t form, defect;
+    const void *qkv;        /* act [T, dim]: q [G,N] | k [G,N] | v [H,P], before qkv_act */
+    const float *log_decay; /* [H] g of every token; null: token_decay */
+    const void *token_decay; /* act [T, H] g */
+    void *y;                /* act [T, d_inner] */
+    void *pool;             /* st [NS1, H, P, N] or [NS1, H, N, P], in place */
+    const int32_t *after;   /* prefill only, as in hb_k_ssm */
+    const int32_t *dst;
+    int32_t pool_pad;
+};
+struct hb_k_decay_verify { /* as hb_k_ssm_verify */
+    struct hb_k_decay decay;
+    int32_t max_draft, parent_stride;
+    const int32_t *parent;
+    void *states;
+};
+
+/* Selective scan of Mamba1: a step size and decays per channel c = (head, p): h' = exp(dt_c A[c,n]) h + dt_c x_c B[n],
+ * y_c = sum_n C[n] h' + D_c x_c. Step sizes as in Mamba2. */
+struct hb_k_selective {
+    struct hb_k_rows rows;
+    int32_t n_heads, head_dim, state_size;
+    int32_t act_dtype, state_dtype, state_layout;
+    int32_t dt_softplus, dt_clamp;
+    float dt_lo, dt_hi;
+    int32_t form, defect;
+    const void *x;        /* act [T, d_inner], after the conv */
+    const void *dbc;      /* act [T, d_inner + 2N]: raw dt | B | C */
+    const float *a;       /* [d_inner, N] */
+    const float *dt_bias; /* [d_inner] or null */
+    const float *d;       /* [d_inner] or null */
+    void *y;              /* act [T, d_inner] */
+    void *pool;           /* as in hb_k_decay; the rest too */
+    const int32_t *after;
+    const int32_t *dst;
+    int32_t pool_pad;
+};
+struct hb_k_selective_verify { /* as hb_k_ssm_verify */
+    struct hb_k_selective scan;
+    int32_t max_draft, parent_stride;
+    const int32_t *parent;
+    void *states;
+};
+
+/* Short convolution mixer (ops-delta.md 4): y = C conv(u), u = B x rounded to the activation type. The pool holds the last
+ * columns of u, oldest first: columns is K-1, or K, of which the oldest is kept and never read. */
+struct hb_k_short_conv {
+    struct hb_k_rows rows;
+    int32_t dim, width, columns; /* d_inner, K */
+    int32_t act_dtype, form, defect;
+    const void *bcx;     /* act [T, 3*dim]: B | C | x */
+    const float *weight; /* [dim, K] */
+    const float *bias;   /* [dim] or null */
+    void *y;             /* act [T, dim] */
+    void *pool;          /* act [NS1, dim, columns], in place */
+    /* prefill only: the last columns of u among the row's first after[r] tokens of this call (at least K of them) go to
+     * slot dst[r]; 0: not tracked; null: nothing is */
+    const int32_t *after;
+    const int32_t *dst;
+    int32_t pool_pad;
+};
+struct hb_k_short_conv_verify { /* as hb_k_conv_verify, windows of so many columns */
+    struct hb_k_short_conv conv;
+    int32_t max_draft, parent_stride;
+    const int32_t *parent;
+    void *windows;         /* act [SR, max_draft, dim, columns], or strips [SR, dim, max_draft+columns-1] */
+    int32_t window_layout; /* enum hb_window_layout */
+};
+
 /* Gated RMS norm over tokens 0 .. n_tokens-1, group statistics over norm_group channels (ops-mamba2.md 2.2). */
 struct hb_k_norm {
     int32_t n_tokens, d_inner, norm_group, gate_norm, act_dtype, defect;
@@ -204,6 +310,18 @@ struct hb_kernels {
     int32_t (*ssm_ring)(const struct hb_k_ssm_ring *args); /* every row is one token */
     int32_t (*conv_verify)(const struct hb_k_conv_verify *args);
     int32_t (*ssm_verify)(const struct hb_k_ssm_verify *args);
+    int32_t (*delta_prefill)(const struct hb_k_delta *args);
+    int32_t (*delta_update)(const struct hb_k_delta *args); /* every row is one token */
+    int32_t (*delta_verify)(const struct hb_k_delta_verify *args);
+    int32_t (*decay_prefill)(const struct hb_k_decay *args);
+    int32_t (*decay_update)(const struct hb_k_decay *args); /* every row is one token */
+    int32_t (*decay_verify)(const struct hb_k_decay_verify *args);
+    int32_t (*selective_prefill)(const struct hb_k_selective *args);
+    int32_t (*selective_update)(const struct hb_k_selective *args); /* every row is one token */
+    int32_t (*selective_verify)(const struct hb_k_selective_verify *args);
+    int32_t (*short_conv_prefill)(const struct hb_k_short_conv *args);
+    int32_t (*short_conv_update)(const struct hb_k_short_conv *args); /* every row is one token */
+    int32_t (*short_conv_verify)(const struct hb_k_short_conv_verify *args);
     int32_t (*gated_norm)(const struct hb_k_norm *args);
     int32_t (*slots)(const struct hb_k_slots *args);
     int32_t (*windows)(const struct hb_k_windows *args);
