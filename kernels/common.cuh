@@ -9,6 +9,9 @@
 /* ---- typed access: index in elements ---- */
 
 HB_INLINE float hb_load(const void *array, int64_t index, int32_t dtype) {
+    if (dtype == HB_FP16) {
+        return hb_fp16_to_float(((const uint16_t *)array)[index]);
+    }
     return dtype == HB_BF16 ? hb_bf16_to_float(((const uint16_t *)array)[index])
                             : ((const float *)array)[index];
 }
@@ -16,6 +19,8 @@ HB_INLINE float hb_load(const void *array, int64_t index, int32_t dtype) {
 HB_INLINE void hb_store(void *array, int64_t index, int32_t dtype, float value) {
     if (dtype == HB_BF16) {
         ((uint16_t *)array)[index] = hb_bf16_from_float(value);
+    } else if (dtype == HB_FP16) {
+        ((uint16_t *)array)[index] = hb_fp16_from_float(value);
     } else {
         ((float *)array)[index] = value;
     }
@@ -36,6 +41,10 @@ HB_INLINE float hb_dot(const void *a, int64_t a_index, const void *b, int64_t b_
         const uint16_t *y = (const uint16_t *)b + b_index;
         for (int32_t i = 0; i < n; i++) {
             sum += hb_bf16_to_float(x[i]) * hb_bf16_to_float(y[i]);
+        }
+    } else if (dtype == HB_FP16) {
+        for (int32_t i = 0; i < n; i++) {
+            sum += hb_load(a, a_index + i, HB_FP16) * hb_load(b, b_index + i, HB_FP16);
         }
     } else {
         const float *x = (const float *)a + a_index;
@@ -62,6 +71,14 @@ HB_INLINE void hb_dot_rows(const void *a, int64_t a_index, const void *b, const 
             s1 += v * hb_bf16_to_float(y1[i]);
             s2 += v * hb_bf16_to_float(y2[i]);
             s3 += v * hb_bf16_to_float(y3[i]);
+        }
+    } else if (dtype == HB_FP16) {
+        for (int32_t i = 0; i < n; i++) {
+            const float v = hb_load(a, a_index + i, HB_FP16);
+            s0 += v * hb_load(b, row[0] + i, HB_FP16);
+            s1 += v * hb_load(b, row[1] + i, HB_FP16);
+            s2 += v * hb_load(b, row[2] + i, HB_FP16);
+            s3 += v * hb_load(b, row[3] + i, HB_FP16);
         }
     } else {
         const float *x = (const float *)a + a_index;
@@ -90,6 +107,11 @@ HB_INLINE hb_vec4 hb_dot4_from(hb_vec4 sum, const hb_vec4 *x, int32_t x_stride, 
         for (int32_t i = 0; i < n; i++, x += x_stride, y += b_stride) {
             sum = hb_add_scaled4(sum, hb_bf16_to_float(*y), *x);
         }
+    } else if (dtype == HB_FP16) {
+        const uint16_t *y = (const uint16_t *)b + b_index;
+        for (int32_t i = 0; i < n; i++, x += x_stride, y += b_stride) {
+            sum = hb_add_scaled4(sum, hb_fp16_to_float(*y), *x);
+        }
     } else {
         const float *y = (const float *)b + b_index;
         for (int32_t i = 0; i < n; i++, x += x_stride, y += b_stride) {
@@ -102,7 +124,7 @@ HB_INLINE hb_vec4 hb_dot4_from(hb_vec4 sum, const hb_vec4 *x, int32_t x_stride, 
 /* Bit copy of one element: a NaN keeps its payload. */
 HB_INLINE void hb_copy(void *to, int64_t to_index, const void *from, int64_t from_index,
                        int32_t dtype) {
-    if (dtype == HB_BF16) {
+    if (dtype != HB_FP32) {
         ((uint16_t *)to)[to_index] = ((const uint16_t *)from)[from_index];
     } else {
         ((uint32_t *)to)[to_index] = ((const uint32_t *)from)[from_index];
@@ -110,7 +132,7 @@ HB_INLINE void hb_copy(void *to, int64_t to_index, const void *from, int64_t fro
 }
 
 HB_INLINE void hb_clear(void *array, int64_t index, int32_t dtype) {
-    if (dtype == HB_BF16) {
+    if (dtype != HB_FP32) {
         ((uint16_t *)array)[index] = 0;
     } else {
         ((uint32_t *)array)[index] = 0;

@@ -35,6 +35,7 @@
 #include "backend/defects.h"
 #include "backend/status.h"
 #include "kernels/bf16.cuh"
+#include "kernels/fp16.cuh"
 #include "kernels/kernels.h"
 
 /* NOLINTBEGIN(bugprone-macro-parentheses): types and names cannot stand in parentheses */
