@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The linear kinds of the oracle: one row each. */
-#include "harness/oracle/ref_internal.h"
+#include "harness/oracle/ref_scan.h"
 
 /* Of every kind that has a convolution. */
 static int64_t conv_columns(const struct hb_config *config) {
@@ -68,9 +68,9 @@ static const struct hb_ref_kind kinds[HB_N_LAYER_KINDS] = {
     [HB_LAYER_MAMBA2] = {run_mamba2, NULL, sizes_mamba2},
     [HB_LAYER_GDN] = {hb_ref_delta_run, hb_ref_delta_work, sizes_gdn},
     [HB_LAYER_KDA] = {hb_ref_delta_run, hb_ref_delta_work, sizes_kda},
-    [HB_LAYER_LIGHTNING] = {NULL, NULL, sizes_lightning},
-    [HB_LAYER_SHORT_CONV] = {NULL, NULL, sizes_short_conv},
-    [HB_LAYER_MAMBA1] = {NULL, NULL, sizes_mamba1},
+    [HB_LAYER_LIGHTNING] = {hb_ref_decay_run, NULL, sizes_lightning},
+    [HB_LAYER_SHORT_CONV] = {hb_ref_short_conv_run, NULL, sizes_short_conv},
+    [HB_LAYER_MAMBA1] = {hb_ref_mamba1_run, hb_ref_mamba1_work, sizes_mamba1},
 };
 
 static const struct hb_ref_kind *row_of(int32_t kind) {
