@@ -319,12 +319,16 @@ static int32_t *config_place(struct hb_config *g, int32_t field, int32_t row) {
 void hb_materialize_config_breaks(const struct hb_case *c, struct hb_config *config) {
     for (int32_t i = 0; i < c->n_breaks; i++) {
         const struct hb_case_break *brk = &c->brk[i];
-        int32_t *place =
-            brk->step == -1 ? config_place(config, brk->field, brk->row < 0 ? 0 : brk->row) : NULL;
+        if (brk->step != -1) {
+            continue;
+        }
+        if (brk->field == HB_FIELD_CFG_DT_LO) {
+            config->dt_lo = (float)brk->value;
+            continue;
+        }
+        int32_t *place = config_place(config, brk->field, brk->row < 0 ? 0 : brk->row);
         if (place) {
             break_scalar(place, brk);
-        } else if (brk->step == -1 && brk->field == HB_FIELD_CFG_DT_LO) {
-            config->dt_lo = (float)brk->value;
         }
     }
 }
