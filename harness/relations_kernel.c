@@ -214,7 +214,7 @@ static void compare_item(const struct runs *k, size_t i) {
         }
     }
     for (int32_t j = 0; j < x->n; j++) {
-        double got[MAX_RUNS];
+        double got[MAX_RUNS] = {0};
         double bound = 0;
         for (int32_t r = 0; r < k->n; r++) {
             got[r] = (double)k->capture[r].item[i].got[j];
@@ -230,7 +230,7 @@ static void compare_item(const struct runs *k, size_t i) {
 
 static void compare_slot(const struct runs *k, int32_t name, int32_t l) {
     for (int32_t j = 0; j < k->capture[0].n_ssm; j++) {
-        double got[MAX_RUNS];
+        double got[MAX_RUNS] = {0};
         double bound = 0;
         for (int32_t r = 0; r < k->n; r++) {
             got[r] = (double)k->capture[r].slot[name].ssm[l][j];
@@ -429,7 +429,7 @@ static void check_run(const struct runs *k) {
     const size_t n_state = (size_t)a.s.inner * (size_t)a.s.state;
     const size_t n = n_state + (size_t)a.s.dim + 3 * (size_t)a.s.heads;
     float *numbers = malloc(n * sizeof *numbers);
-    double *sum = malloc(n_state * sizeof *sum);
+    double *sum = calloc(n_state, sizeof *sum);
     hb_case_backend_config(k->plain, &config);
     a.init = numbers;
     if (!numbers || !sum) {
