@@ -378,8 +378,7 @@ void hb_mutate_case(struct hb_case *c, uint64_t seed) {
     hb_case_normalize(c);
     memcpy(&before, c, sizeof before);
     const int32_t n = 1 + hb_rng_below(&r, 3);
-    /* some changes find nothing to change, or the normal form takes them back; padding bytes are zero in every case */
-    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison,cert-exp42-c,cert-flp37-c)
+    /* some changes find nothing to change, or the normal form takes them back */
     for (int32_t i = 0; i < n || (i < TRIES && memcmp(&before, c, sizeof before) == 0); i++) {
         changes[hb_rng_below(&r, (int32_t)(sizeof changes / sizeof *changes))](c, &r);
         hb_case_normalize(c);
