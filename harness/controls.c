@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Tables of controls. Where one test breaks many rules it goes through a table in which each of them has its fault; a test
- * (test_controls) sees that all names are there. */
+ * Tables of controls. Where one test breaks many rules it goes through a table in which each of
+ * them has its fault; a test (test_controls) sees that all names are there. */
 #include "harness/controls.h"
 
 #include <stddef.h>

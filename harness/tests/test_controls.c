@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Every relation, rule and status has a control: a test that exists in the sources and names what it breaks. */
+ * Every relation, rule and status has a control: a test that exists in the sources and names what
+ * it breaks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,7 +86,8 @@ static int mentions(const char *text, const char *word) {
     return found;
 }
 
-/* Whether the function is a test there: by its definition, or made by a list of relations X(number). */
+/* Whether the function is a test there: by its definition, or made by a list of relations
+ * X(number). */
 static int has_test(const char *text, const char *function) {
     char wanted[NAME_CAP];
     (void)snprintf(wanted, sizeof wanted, "static void %s(void **state)", function);
@@ -100,7 +102,8 @@ static int has_test(const char *text, const char *function) {
     return 0;
 }
 
-/* Null if the control is as it should be, else what is wrong. words: one of them must be in the test's sources. */
+/* Null if the control is as it should be, else what is wrong. words: one of them must be in the
+ * test's sources. */
 static const char *fault_of(const char *control, const char *const *words, int n_words) {
     char program[NAME_CAP];
     char function[NAME_CAP];
@@ -255,7 +258,8 @@ static void a_rule_is_hit_when_it_was_broken_and_kept(void **state) {
     assert_int_equal(c.statuses_seen, 2);
 }
 
-/* What a case breaks is a rule of the call that broke it: else the table of calls and rules would be wrong. */
+/* What a case breaks is a rule of the call that broke it: else the table of calls and rules would
+ * be wrong. */
 static void look(void *ctx, int32_t step, const char *call, const struct hb_error *want) {
     int *n = ctx;
     (void)step;
