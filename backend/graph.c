@@ -85,11 +85,9 @@ int32_t hb_graph_create(struct hb_hybrid *h, struct hb_error *err) {
         n = n > INT64_MAX - 1 - g->words[i] ? INT64_MAX : n + g->words[i] + 1;
     }
     const int64_t bytes = hb_mul_saturate(n, (int64_t)sizeof(int32_t), 1);
-    if (n > INT32_MAX) { /* kernels count rows of the request table in 64 bits, but 2^31 words are
-                            no graph buffer */
+    if (bytes == INT64_MAX) {
         return hb_fail_text(err, HB_ERR_MEMORY,
-                            "graph_rows %d and max_context %d are too large "
-                            "together",
+                            "graph_rows %d and max_context %d are too large together",
                             h->config.graph_rows, h->config.max_context);
     }
     int32_t status = hb_host_alloc(n, sizeof(int32_t), &ptr, err);

@@ -281,7 +281,8 @@ int32_t hb_hybrid_finish(struct hb_hybrid *h, struct hb_error *err) {
         return HB_OK;
     }
     if (m->replay_write_pos != NULL) {
-        hb_pool_advance(&h->pool, m->n_rows, m->cache_indices, m->force_flush);
+        hb_pool_advance(&h->pool, m->n_rows, m->cache_indices, m->replay_write_pos,
+                        m->force_flush);
     }
     h->has_verify = hb_mode_is(m->mode, HB_MODE_IS_TARGET_VERIFY);
     h->layers_verified = layers;

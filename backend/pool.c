@@ -140,14 +140,14 @@ int32_t hb_pool_is_free(const struct hb_pool *pool, int32_t id) {
     return pool->v2p != NULL ? hb_pool_slot(pool, id) < 0 : pool->slot_kind[id] == HB_SLOT_FREE;
 }
 
-void hb_pool_advance(struct hb_pool *pool, int32_t n_rows, const int32_t *slots,
+void hb_pool_advance(struct hb_pool *pool, int32_t n_rows, const int32_t *slots, const int32_t *from,
                      const int32_t *force) {
     for (int32_t r = 0; r < n_rows && pool->write_pos != NULL; r++) {
         if (slots[r] < 1) {
             continue;
         }
-        int32_t *w = &pool->write_pos[slots[r]];
-        *w = force[r] != 0 || *w >= pool->ring_length - 1 ? 0 : *w + 1;
+        const int32_t is_folded = force[r] != 0 || from[r] >= pool->ring_length - 1;
+        pool->write_pos[slots[r]] = is_folded ? 0 : from[r] + 1;
     }
 }
 

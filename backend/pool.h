@@ -51,9 +51,9 @@ int32_t hb_pool_slot(const struct hb_pool *pool, int32_t id);
 /* Whether an id in 1..NI is free. */
 int32_t hb_pool_is_free(const struct hb_pool *pool, int32_t id);
 /* End of a decode forward with the ring (speculative.md section 7): the cursor of each live row's
- * slot becomes 0 where it stood at the last record or the row is forced, else one more. Slots
- * below 1 are passed over. */
-void hb_pool_advance(struct hb_pool *pool, int32_t n_rows, const int32_t *slots,
+ * slot becomes 0 where it stood, when the forward began (from), at the last record or the row is
+ * forced, else one more. The kernels went by the same values. Slots below 1 are passed over. */
+void hb_pool_advance(struct hb_pool *pool, int32_t n_rows, const int32_t *slots, const int32_t *from,
                      const int32_t *force);
 
 /* On failure the pool may be partly built: destroy it all the same. */

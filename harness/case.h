@@ -245,6 +245,7 @@ struct hb_case {
     struct hb_case_config config;
     int32_t n_steps;
     struct hb_case_step step[HB_MAX_STEPS];
+    int32_t unused; /* 0; the struct has no padding, as cases are compared as memory */
     int32_t n_breaks;
     struct hb_case_break brk[HB_MAX_BREAKS];
 };

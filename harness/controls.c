@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Tables of controls. Where one test breaks many rules it goes through a table in which each of them has its fault; a test
- * (test_controls) sees that all names are there. */
+ * Tables of controls. Where one test breaks many rules it goes through a table in which each of
+ * them has its fault; a test (test_controls) sees that all names are there. */
 #include "harness/controls.h"
 
 #include <stddef.h>
@@ -21,13 +21,11 @@ struct control {
 static const struct control rules[] = {
     {1, 2, "test_hybrid_calls: hybrid_entries"},
     {3, 3, LAYER},
-    {9, 9, RECIPE},
-    {10, 10, BATCH},
+    {9, 10, BATCH},
     {11, 11, "test_validate: validate_modes_by_number"},
     {12, 13, LAYER},
     {14, 14, COMMIT},
-    {15, 19, RECIPE},
-    {20, 28, BATCH},
+    {15, 28, BATCH},
     {29, 29, LAYER},
     {30, 30, BATCH},
     {31, 33, COMMIT},
@@ -35,15 +33,11 @@ static const struct control rules[] = {
     {59, 59, LAYER},
     {60, 64, BATCH},
     {65, 66, COMMIT},
-    {67, 69, RECIPE},
-    {70, 73, BATCH},
-    {74, 79, RECIPE},
-    {80, 96, BATCH},
+    {67, 96, BATCH},
     {97, 97, LAYER},
     {98, 103, BATCH},
     {104, 106, COMMIT},
-    {107, 107, RECIPE},
-    {110, 111, BATCH},
+    {107, 111, BATCH},
     {112, 113, COMMIT},
     {114, 114, "test_ring_decode: ring_other_modes_need_a_folded_ring"},
     {115, 115, COMMIT},
@@ -52,7 +46,7 @@ static const struct control rules[] = {
     {123, 123, COMMIT},
     {130, 132, BATCH},
     {133, 133, COMMIT},
-    {140, 140, RECIPE},
+    {140, 140, BATCH},
     {141, 141, "test_layouts: strip_refuses_links"},
     {150, 152, "test_pool: pool_take_rules"},
     {153, 155, "test_pool: pool_free_rules"},
@@ -60,7 +54,7 @@ static const struct control rules[] = {
     {157, 157, "test_pool: pool_table_takes_any_value"},
     {158, 158, "test_adapter_native: adapter_buffers"},
     {159, 159, "test_ring_decode: ring_copies_need_a_folded_source"},
-    {160, 162, RECIPE},
+    {160, 162, "test_graph: graph_init_refuses_sizes"},
     {163, 163, "test_ids: publish_and_its_rules"},
     {164, 165, "test_ids: move_rules"},
     {200, 210, CONFIG},
@@ -68,7 +62,7 @@ static const struct control rules[] = {
     {212, 212, CONFIG},
     {213, 213, RECIPE},
     {214, 217, CONFIG},
-    {218, 218, RECIPE},
+    {218, 218, "test_expect_calls: create_checks_features_against_what_is_declared"},
     {219, 221, CONFIG},
 };
 

@@ -185,7 +185,7 @@ void hb_gen_configure_features(struct hb_gen_state *g) {
     struct hb_case_config *cfg = &g->c->config;
     struct hb_rng *r = &g->rng;
     const struct mix *m = &mixes[g->o->target];
-    const int32_t least = g->needs & (HB_NEED_TREE | HB_NEED_NO_LINKS | HB_NEED_TREE_STEP) ? 3 : 1;
+    const int32_t least = (g->needs & (HB_NEED_TREE | HB_NEED_NO_LINKS | HB_NEED_TREE_STEP)) ? 3 : 1;
     if (g->has.spec) {
         cfg->max_draft = g->is_compact ? hb_rng_range(r, 2, 4) : 1 + hb_rng_below(r, hb_rng_one_in(r, 2) ? 4 : HB_MAX_DRAFT);
         cfg->max_draft = cfg->max_draft < least ? least : cfg->max_draft;
@@ -200,7 +200,7 @@ void hb_gen_configure_features(struct hb_gen_state *g) {
     }
     const int wants_virtual = (g->needs & HB_NEED_VIRTUAL) != 0;
     if (wants_virtual || (percent(g, m->virtual_ids) && !(g->needs & HB_NEED_STATIC))) {
-        cfg->virtual_ids = g->needs & HB_NEED_FEW_IDS ? 1 : 1 + hb_rng_below(r, 6);
+        cfg->virtual_ids = (g->needs & HB_NEED_FEW_IDS) ? 1 : 1 + hb_rng_below(r, 6);
     }
     cfg->ping_pong = g->has.ping_pong ? hb_rng_range(r, HB_PING_PONG_ONE, HB_PING_PONG_LAZY) : HB_PING_PONG_OFF;
     cfg->pool_pad = percent(g, m->pool_pad) ? pads[hb_rng_below(r, (int32_t)(sizeof pads / sizeof *pads))] : 0;

@@ -161,14 +161,14 @@ static void pick_extras(struct hb_gen_state *g, struct hb_case_step *s) {
     }
     s->optional = hb_rng_one_in(&g->rng, 3) ? 0 : hb_rng_below(&g->rng, 64);
     s->optional |= g->has.ring && hb_rng_one_in(&g->rng, 2) ? 32 : 0;
-    s->optional |= g->needs & HB_NEED_START_LOC ? 1 : 0;
-    s->optional |= g->needs & HB_NEED_LENS_CPU ? 2 : 0;
-    s->optional |= g->needs & HB_NEED_ORIGINAL ? 4 : 0;
-    s->optional |= g->needs & HB_NEED_MASK ? 8 : 0;
-    s->optional |= g->needs & HB_NEED_CPU ? 32 : 0;
-    s->optional &= g->needs & HB_NEED_NO_CPU ? ~32 : ~0;
-    s->optional &= g->needs & HB_NEED_NO_EXTRAS ? ~3 : ~0;
-    s->optional &= g->needs & HB_NEED_NO_MASK ? ~8 : ~0;
+    s->optional |= (g->needs & HB_NEED_START_LOC) ? 1 : 0;
+    s->optional |= (g->needs & HB_NEED_LENS_CPU) ? 2 : 0;
+    s->optional |= (g->needs & HB_NEED_ORIGINAL) ? 4 : 0;
+    s->optional |= (g->needs & HB_NEED_MASK) ? 8 : 0;
+    s->optional |= (g->needs & HB_NEED_CPU) ? 32 : 0;
+    s->optional &= (g->needs & HB_NEED_NO_CPU) ? ~32 : ~0;
+    s->optional &= (g->needs & HB_NEED_NO_EXTRAS) ? ~3 : ~0;
+    s->optional &= (g->needs & HB_NEED_NO_MASK) ? ~8 : ~0;
     if (g->c->config.n_layers > 1 && hb_rng_one_in(&g->rng, 24)) {
         s->layer_mask = 1 << hb_rng_below(&g->rng, g->c->config.n_layers);
     }
@@ -255,7 +255,7 @@ static void pick_counts(struct hb_gen_state *g, int32_t *n_requests, int32_t *n_
     int32_t t = g->has.tracks ? hb_rng_range(rng, 1, 2) : 0;
     const int is_tracking = g->relation >= 37 && g->relation <= 44;
     t = ((g->needs & (HB_NEED_TRACK | HB_NEED_TRACK_SLOT)) || is_tracking) && t < 1 ? 1 : t;
-    t = g->needs & HB_NEED_TWO_TRACKS ? 2 : t;
+    t = (g->needs & HB_NEED_TWO_TRACKS) ? 2 : t;
     t = g->is_compact && t > 1 ? 1 : t;
     *n_requests = n;
     *n_tracks = g->c->config.ping_pong != HB_PING_PONG_OFF ? 0 : t;

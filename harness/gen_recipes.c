@@ -106,7 +106,7 @@ static uint64_t offers_of_step(const struct hb_spot *p) {
     o |= (s->optional & 3) == 0 ? HB_NEED_NO_EXTRAS : 0;
     o |= s->optional & 4 ? HB_NEED_ORIGINAL : 0;
     o |= s->optional & 8 ? HB_NEED_MASK : 0;
-    o |= o & HB_NEED_MASK ? 0 : HB_NEED_NO_MASK;
+    o |= (o & HB_NEED_MASK) ? 0 : HB_NEED_NO_MASK;
     o |= longest_sum > 1 ? HB_NEED_LONG_ROW : 0;
     o |= p->outsider >= 0 ? HB_NEED_OUTSIDER : 0;
     o |= s->replay ? 0 : HB_NEED_EAGER;
@@ -207,7 +207,7 @@ static uint64_t offers(const struct hb_spot *p) {
 static uint64_t choose_rows(struct hb_spot *p, uint64_t needs) {
     const struct hb_case_step *s = p->s;
     const int32_t n_extend = s->n_rows - s->n_decode;
-    const int32_t n = needs & HB_NEED_EXTEND ? n_extend : s->n_rows;
+    const int32_t n = (needs & HB_NEED_EXTEND) ? n_extend : s->n_rows;
     p->row = hb_rng_below(p->rng, n);
     p->row2 = n > 1 ? (p->row + 1 + hb_rng_below(p->rng, n - 1)) % n : p->row;
     if (s->n_rows > 1 && p->row2 == p->row) {
@@ -466,7 +466,7 @@ static int choose_commit_rows(struct hb_spot *p, uint64_t needs) {
             p->track = p->track >= 0 ? p->track : k;
         }
     }
-    p->row = needs & HB_NEED_TRACK && p->track >= 0 ? p->track : p->row;
+    p->row = (needs & HB_NEED_TRACK && p->track >= 0) ? p->track : p->row;
     return 1;
 }
 

@@ -73,11 +73,11 @@ static void pick_shape(struct hb_gen_state *g, struct hb_case_step *s) {
     if (g->needs & (HB_NEED_TREE | HB_NEED_TREE_STEP)) {
         s->tree = hb_rng_range(&g->rng, HB_TREE_RANDOM, HB_TREE_MAX);
     }
-    s->ragged = g->needs & HB_NEED_UNIFORM ? 0 : s->ragged;
+    s->ragged = (g->needs & HB_NEED_UNIFORM) ? 0 : s->ragged;
     s->tree = g->needs & HB_NEED_NO_LINKS || g->relation == 54 || g->has.strip ? HB_TREE_CHAIN : s->tree;
     s->ragged = g->relation == 58 ? 1 : s->ragged;
     int32_t longest = hb_rng_one_in(&g->rng, 4) ? 1 : 1 + hb_rng_below(&g->rng, most);
-    const int32_t least = g->needs & HB_NEED_TREE ? 3 : g->needs & HB_NEED_NO_LINKS ? 2 : 1;
+    const int32_t least = (g->needs & HB_NEED_TREE) ? 3 : (g->needs & HB_NEED_NO_LINKS) ? 2 : 1;
     longest = longest < least && least <= most ? least : longest;
     for (int32_t r = 0; r < s->n_rows; r++) {
         s->row[r].length = s->ragged && r > 0 ? 1 + hb_rng_below(&g->rng, longest) : longest;
@@ -114,7 +114,7 @@ int hb_gen_add_verify(struct hb_gen_state *g) {
     s.optional |= (g->needs & HB_NEED_ORIGINAL) || hb_rng_one_in(&g->rng, 4) ? 4 : 0;
     s.optional |= hb_rng_one_in(&g->rng, 8) ? 16 : 0;
     s.optional |= (g->needs & HB_NEED_CPU) || hb_rng_one_in(&g->rng, 4) ? 32 : 0;
-    s.optional &= g->needs & HB_NEED_NO_MASK ? ~8 : ~0;
+    s.optional &= (g->needs & HB_NEED_NO_MASK) ? ~8 : ~0;
     if (g->c->config.n_layers > 1 && hb_rng_one_in(&g->rng, 24)) {
         s.layer_mask = 1 << hb_rng_below(&g->rng, g->c->config.n_layers);
     }

@@ -281,50 +281,64 @@ void hb_materialize_graph_init(const struct hb_case *c, int32_t step, int32_t *m
     }
 }
 
-/* Where a break of the configuration goes; null for dt_lo, the one that is no integer, and for other fields. */
-static int32_t *config_place(struct hb_config *g, int32_t field, int32_t row) {
-    int32_t *const variants[] = {&g->conv_act, &g->gate_norm, &g->dt_clamp_prefill, &g->dt_clamp_decode,
-                                 &g->kernel_form, &g->thread_order, &g->block_order, &g->layer_kind[0],
-                                 &g->window_layout, &g->track_by_layer};
-    enum { N_VARIANTS = sizeof variants / sizeof variants[0] };
-    const struct {
-        int32_t field;
-        int32_t *place;
-    } places[] = {{HB_FIELD_CFG_N_LAYERS, &g->n_layers},
-                  {HB_FIELD_CFG_HEADS, &g->n_heads},
-                  {HB_FIELD_CFG_GROUPS, &g->n_groups},
-                  {HB_FIELD_CFG_CONV_WIDTH, &g->conv_width},
-                  {HB_FIELD_CFG_CHUNK_SIZE, &g->chunk_size},
-                  {HB_FIELD_CFG_PAGE_SIZE, &g->page_size},
-                  {HB_FIELD_CFG_KV_HEADS, &g->n_kv_heads},
-                  {HB_FIELD_CFG_VARIANT, variants[row % N_VARIANTS]},
-                  {HB_FIELD_CFG_DTYPE, row % 2 ? &g->state_dtype : &g->act_dtype},
-                  {HB_FIELD_CFG_STATE_SIZE, &g->state_size},
-                  {HB_FIELD_CFG_SPEC_ROWS, &g->spec_rows},
-                  {HB_FIELD_CFG_TRACK_INTERVAL, &g->track_interval},
-                  {HB_FIELD_CFG_RING, &g->ring_length},
-                  {HB_FIELD_CFG_VIRTUAL, &g->n_virtual},
-                  {HB_FIELD_CFG_GRAPH, row % 2 ? &g->graph_draft : &g->graph_rows},
-                  {HB_FIELD_CFG_POOL_PAD, &g->pool_pad},
-                  {HB_FIELD_CFG_SCORING, &g->multi_item_scoring},
-                  {HB_FIELD_CFG_ROUNDING, &g->stochastic_rounding}};
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        if (places[i].field == field) {
-            return places[i].place;
+#define PLACE(id, rows, row, member) {HB_FIELD_CFG_##id, rows, row, offsetof(struct hb_config, member)}
+/* Where a break of the configuration goes, by its field and its row modulo `rows`. dt_lo is the one that is no integer. */
+static const struct {
+    int32_t field, rows, row;
+    size_t offset;
+} config_places[] = {
+    PLACE(N_LAYERS, 1, 0, n_layers),
+    PLACE(HEADS, 1, 0, n_heads),
+    PLACE(GROUPS, 1, 0, n_groups),
+    PLACE(CONV_WIDTH, 1, 0, conv_width),
+    PLACE(CHUNK_SIZE, 1, 0, chunk_size),
+    PLACE(PAGE_SIZE, 1, 0, page_size),
+    PLACE(KV_HEADS, 1, 0, n_kv_heads),
+    PLACE(VARIANT, 10, 0, conv_act),
+    PLACE(VARIANT, 10, 1, gate_norm),
+    PLACE(VARIANT, 10, 2, dt_clamp_prefill),
+    PLACE(VARIANT, 10, 3, dt_clamp_decode),
+    PLACE(VARIANT, 10, 4, kernel_form),
+    PLACE(VARIANT, 10, 5, thread_order),
+    PLACE(VARIANT, 10, 6, block_order),
+    PLACE(VARIANT, 10, 7, layer_kind),
+    PLACE(VARIANT, 10, 8, window_layout),
+    PLACE(VARIANT, 10, 9, track_by_layer),
+    PLACE(DTYPE, 2, 0, act_dtype),
+    PLACE(DTYPE, 2, 1, state_dtype),
+    PLACE(STATE_SIZE, 1, 0, state_size),
+    PLACE(SPEC_ROWS, 1, 0, spec_rows),
+    PLACE(TRACK_INTERVAL, 1, 0, track_interval),
+    PLACE(RING, 1, 0, ring_length),
+    PLACE(VIRTUAL, 1, 0, n_virtual),
+    PLACE(GRAPH, 2, 0, graph_rows),
+    PLACE(GRAPH, 2, 1, graph_draft),
+    PLACE(POOL_PAD, 1, 0, pool_pad),
+    PLACE(SCORING, 1, 0, multi_item_scoring),
+    PLACE(ROUNDING, 1, 0, stochastic_rounding),
+};
+enum { N_CONFIG_PLACES = sizeof config_places / sizeof config_places[0] };
+
+static void break_config(struct hb_config *config, const struct hb_case_break *brk) {
+    const int32_t row = brk->row < 0 ? 0 : brk->row;
+    for (int32_t i = 0; i < N_CONFIG_PLACES; i++) {
+        if (config_places[i].field == brk->field && row % config_places[i].rows == config_places[i].row) {
+            int32_t value = 0;
+            char *at = (char *)config + config_places[i].offset;
+            memcpy(&value, at, sizeof value);
+            break_scalar(&value, brk);
+            memcpy(at, &value, sizeof value);
         }
     }
-    return NULL;
+    if (brk->field == HB_FIELD_CFG_DT_LO) {
+        config->dt_lo = (float)brk->value;
+    }
 }
 
 void hb_materialize_config_breaks(const struct hb_case *c, struct hb_config *config) {
     for (int32_t i = 0; i < c->n_breaks; i++) {
-        const struct hb_case_break *brk = &c->brk[i];
-        int32_t *place =
-            brk->step == -1 ? config_place(config, brk->field, brk->row < 0 ? 0 : brk->row) : NULL;
-        if (place) {
-            break_scalar(place, brk);
-        } else if (brk->step == -1 && brk->field == HB_FIELD_CFG_DT_LO) {
-            config->dt_lo = (float)brk->value;
+        if (c->brk[i].step == -1) {
+            break_config(config, &c->brk[i]);
         }
     }
 }

@@ -243,6 +243,7 @@ char *hb_record_summary(const struct hb_record_context *ctx, const struct hb_sup
     cJSON_AddNumberToObject(o, "forwards", (double)s->forwards);
     cJSON_AddNumberToObject(o, "tokens", (double)s->tokens);
     cJSON_AddNumberToObject(o, "launches", (double)s->launches);
+    cJSON_AddNumberToObject(o, "second_runs", (double)s->second_runs);
     cJSON_AddNumberToObject(o, "exact_bytes", (double)s->exact_bytes);
     cJSON *verdicts = cJSON_AddObjectToObject(o, "verdicts");
     for (int32_t i = 0; verdicts && i < HB_N_VERDICTS; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Transformations of the relations of graphs, pools and the replay ring (invariants.md 6, 18, 45, 47, 49, 59, 60): the same
- * tokens by another way of storing or of calling. */
+ * Transformations of the relations of graphs, pools and the replay ring (invariants.md 6, 18, 45,
+ * 47, 49, 59, 60): the same tokens by another way of storing or of calling. */
 #include "backend/batch.h"
 #include "harness/relations_internal.h"
 
@@ -18,7 +18,8 @@ static const struct hb_case_step *capture_of(const struct hb_case *c, int32_t at
     return NULL;
 }
 
-/* Fewest tokens that a request can have before step `at`: what a commit or a checkpoint adds is not counted. */
+/* Fewest tokens that a request can have before step `at`: what a commit or a checkpoint adds is not
+ * counted. */
 static int64_t least_tokens(const struct hb_case *c, int32_t at, int32_t request) {
     int64_t n = 0;
     for (int32_t i = 0; i < at; i++) {
@@ -26,7 +27,8 @@ static int64_t least_tokens(const struct hb_case *c, int32_t at, int32_t request
         if (s->kind == HB_STEP_TAKE && !s->slot_kind && s->request == request) {
             n = s->from >= 0 || s->match >= 0 ? 0 : s->prefix;
         }
-        const int advances = s->kind == HB_STEP_FORWARD && !hb_step_is_verify(s) && s->mode != HB_MODE_IDLE;
+        const int advances =
+            s->kind == HB_STEP_FORWARD && !hb_step_is_verify(s) && s->mode != HB_MODE_IDLE;
         for (int32_t r = 0; r < s->n_rows && advances; r++) {
             n += s->row[r].request == request ? s->row[r].length : 0;
         }
@@ -85,7 +87,8 @@ static int other_windows(const struct hb_case *c, struct hb_case *out, struct hb
         has_links |= s->kind == HB_STEP_CAPTURE && (s->optional & 128);
     }
     return any && (!has_links || c->config.window_layout) &&
-           (twist->caps->window_layouts >> out->config.window_layout & 1) && hb_relation_is_plain(c);
+           (twist->caps->window_layouts >> out->config.window_layout & 1) &&
+           hb_relation_is_plain(c);
 }
 
 /* --- 45, 47, 49 ------------------------------------------------------------------------------- */
@@ -125,7 +128,8 @@ static void empty_replay(const struct hb_case_step *graph, struct hb_case_step *
     }
 }
 
-/* Nonsense in the static buffers of the batch size before each replay, and sometimes replays of the other sizes too. */
+/* Nonsense in the static buffers of the batch size before each replay, and sometimes replays of the
+ * other sizes too. */
 static int other_history(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
     const int with_others = c->config.relation_arg % 2;
     int any = 0;
@@ -135,7 +139,8 @@ static int other_history(const struct hb_case *c, struct hb_case *out, struct hb
         const struct hb_case_step *s = &c->step[i];
         for (int32_t k = 0; k < i && is_replay(s) && with_others; k++) {
             const int is_room = out->n_steps + c->n_steps - i < HB_MAX_STEPS;
-            if (c->step[k].kind == HB_STEP_CAPTURE && c->step[k].bs != s->n_rows + s->pad_rows && is_room) {
+            const int is_other = c->step[k].bs != s->n_rows + s->pad_rows;
+            if (c->step[k].kind == HB_STEP_CAPTURE && is_other && is_room) {
                 empty_replay(&c->step[k], &out->step[out->n_steps++]);
             }
         }
@@ -155,8 +160,8 @@ static int count_padding(const struct hb_case *c, struct hb_case *out, struct hb
     for (int32_t i = 0; i < c->n_steps; i++) {
         const struct hb_case_step *s = &c->step[i];
         if (is_replay(s) && s->mode != HB_MODE_IDLE && tells_padding(c, i)) {
-            out->step[i].optional =
-                s->optional & NO_COUNT ? s->optional & ~NO_COUNT : s->optional | NO_COUNT | LENS_CPU;
+            out->step[i].optional = s->optional & NO_COUNT ? s->optional & ~NO_COUNT
+                                                           : s->optional | NO_COUNT | LENS_CPU;
             any = 1;
         }
     }
@@ -165,8 +170,8 @@ static int count_padding(const struct hb_case *c, struct hb_case *out, struct hb
 
 /* --- 60 --------------------------------------------------------------------------------------- */
 
-/* 1 if the history keeps what a replay ring asks for: each Mamba2 layer in each decode, and no other forward of a request
- * that has decoded. */
+/* 1 if the history keeps what a replay ring asks for: each Mamba2 layer in each decode, and no
+ * other forward of a request that has decoded. */
 static int suits_ring(const struct hb_case *c) {
     const int32_t mamba = ((1 << c->config.n_layers) - 1) & ~c->config.attn_mask;
     int32_t decoded = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Relations of the scan alone (invariants.md 62 to 66). They hold where the layer is its scan: the window passes the
- * current token (weights 0, .., 0, 1, no bias, no activation) and no gate or norm follows. So the case is not compared with
- * itself but run anew with such layers, and again with other values; states and outputs of Mamba2 layers are compared.
- *
- * With y = C.S + D x and S' = exp(A dt) S + dt x B the map (x, S) -> (y, S') is linear for fixed dt, B, C. */
+ * Relations of the scan alone (invariants.md 62 to 66). They hold where the layer is its scan: the
+ * window passes the current token (weights 0, .., 0, 1, no bias, no activation) and no gate or norm
+ * follows. So the case is not compared with itself but run anew with such layers, and again with
+ * other values; states and outputs of Mamba2 layers are compared. With y = C.S + D x and
+ * S' = exp(A dt) S + dt x B the map (x, S) -> (y, S') is linear for fixed dt, B, C. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,8 +49,8 @@ static void set_identity(int32_t n, int32_t taps, float *out) {
     }
 }
 
-/* The leading three bits of a significand. What they leave has fewer bits than the value: both parts are representable
- * wherever the value is. */
+/* The leading three bits of a significand. What they leave has fewer bits than the value: both
+ * parts are representable wherever the value is. */
 static float leading(float x) {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
@@ -214,7 +214,7 @@ static void compare_item(const struct runs *k, size_t i) {
         }
     }
     for (int32_t j = 0; j < x->n; j++) {
-        double got[MAX_RUNS];
+        double got[MAX_RUNS] = {0};
         double bound = 0;
         for (int32_t r = 0; r < k->n; r++) {
             got[r] = (double)k->capture[r].item[i].got[j];
@@ -230,7 +230,7 @@ static void compare_item(const struct runs *k, size_t i) {
 
 static void compare_slot(const struct runs *k, int32_t name, int32_t l) {
     for (int32_t j = 0; j < k->capture[0].n_ssm; j++) {
-        double got[MAX_RUNS];
+        double got[MAX_RUNS] = {0};
         double bound = 0;
         for (int32_t r = 0; r < k->n; r++) {
             got[r] = (double)k->capture[r].slot[name].ssm[l][j];
@@ -274,7 +274,8 @@ static void compare_runs(const struct runs *k) {
 
 /* --- one run against what its values say ------------------------------------------------------ */
 
-/* Tokens that the request had when it was taken; -1: no such stream. Streams count the takes of a request. */
+/* Tokens that the request had when it was taken; -1: no such stream. Streams count the takes of a
+ * request. */
 static int64_t prefix_of(const struct hb_case *c, int32_t stream) {
     int32_t generation[HB_MAX_REQS] = {0};
     for (int32_t i = 0; i < c->n_steps; i++) {
@@ -289,7 +290,8 @@ static int64_t prefix_of(const struct hb_case *c, int32_t stream) {
     return -1;
 }
 
-/* Values of one run again. numbers: room for init [H, P, N] and for xbc [dim] and dt [H] of a token, A, dt_bias and D. */
+/* Values of one run again. numbers: room for init [H, P, N] and for xbc [dim] and dt [H] of a
+ * token, A, dt_bias and D. */
 struct again {
     const struct runs *k;
     struct shape s;
@@ -382,9 +384,10 @@ static double step_of(const struct again *a, const struct hb_config *g, int32_t 
     return most;
 }
 
-/* The state of a slot against |S0| + sum of dt |x| |B| over the request's tokens (65), against S0 or against dt x B of the
- * last token (64). sum [H, P, N]. */
-static void check_state(const struct again *a, const struct hb_config *g, int32_t name, double *sum) {
+/* The state of a slot against |S0| + sum of dt |x| |B| over the request's tokens (65), against S0
+ * or against dt x B of the last token (64). sum [H, P, N]. */
+static void check_state(const struct again *a, const struct hb_config *g, int32_t name,
+                        double *sum) {
     const struct hb_capture *cap = &a->k->capture[0];
     const int32_t stream = cap->slot[name].stream;
     const int64_t pos = cap->slot[name].pos;
@@ -429,7 +432,7 @@ static void check_run(const struct runs *k) {
     const size_t n_state = (size_t)a.s.inner * (size_t)a.s.state;
     const size_t n = n_state + (size_t)a.s.dim + 3 * (size_t)a.s.heads;
     float *numbers = malloc(n * sizeof *numbers);
-    double *sum = malloc(n_state * sizeof *sum);
+    double *sum = calloc(n_state, sizeof *sum);
     hb_case_backend_config(k->plain, &config);
     a.init = numbers;
     if (!numbers || !sum) {

@@ -143,9 +143,10 @@ static uint64_t checksum(const struct hb_commit *c) {
 /* Destinations of tracked rows with ping-pong: row i of the commit is about the request of the
  * verify's row i. */
 static void list_targets(struct hb_run *r, const struct hb_case_step *step, int32_t *row_dst) {
-    for (int32_t i = 0; i < step->n_rows; i++) {
-        row_dst[i] = 0;
-        if (step->row[i].track && i < r->verified.phase.real_rows && !hb_run_done(r)) {
+    const struct hb_verify_phase *v = &r->verified.phase;
+    const int32_t rows = v->has_verify ? v->real_rows : 0;
+    for (int32_t i = 0; i < rows && i < step->n_rows; i++) {
+        if (step->row[i].track && !hb_run_done(r)) {
             row_dst[i] = hb_run_ping_pong(r, r->verified.row[i].request);
         }
     }
@@ -203,7 +204,7 @@ static void call_commit(struct hb_run *r, const struct hb_owned_commit *owned) {
 
 void hb_run_commit(struct hb_run *r, const struct hb_case_step *step) {
     int32_t tracks[HB_MAX_NAMES];
-    int32_t row_dst[HB_MAX_ROWS];
+    int32_t row_dst[HB_MAX_ROWS] = {0};
     struct hb_owned_commit owned;
     if (!r->backend->commit) {
         return; /* a backend without speculation: it has refused the verify */

@@ -122,6 +122,7 @@ void hb_cli_gen_options(const struct hb_args *args, struct hb_gen_options *o) {
     o->size = args->size;
     o->gen_class = args->gen_class;
     o->mode = args->mode;
+    o->relation = args->relation > 0 ? args->relation : -1;
 }
 
 const char *hb_cli_backend_name(int32_t backend) {

@@ -12,6 +12,7 @@
 #include "harness/backends.h"
 #include "harness/child.h"
 #include "harness/cli/option_table.h"
+#include "harness/run.h"
 
 #define COUNT_OF(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
@@ -87,6 +88,23 @@ static int32_t defect_value(int i) {
     return defect_list[i].number;
 }
 const struct hb_names hb_names_defect = {"defect", defect_count, defect_name, defect_value};
+
+static int relation_count(void) {
+    const struct hb_relation *list;
+    return hb_relations(&list);
+}
+static const char *relation_name(int i) {
+    const struct hb_relation *list;
+    (void)hb_relations(&list);
+    return list[i].name;
+}
+static int32_t relation_value(int i) {
+    const struct hb_relation *list;
+    (void)hb_relations(&list);
+    return list[i].number;
+}
+const struct hb_names hb_names_relation = {"relation", relation_count, relation_name,
+                                           relation_value};
 
 static const struct number_name off_list[] = {{HB_OFF_NUMERIC, "numeric"},
                                               {HB_OFF_STATE, "state"},

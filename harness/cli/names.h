@@ -13,7 +13,7 @@ struct hb_names {
     int32_t (*value)(int i); /* null: the index itself */
 };
 
-extern const struct hb_names hb_names_target, hb_names_backend, hb_names_mode, hb_names_size,
+extern const struct hb_names hb_names_target, hb_names_relation, hb_names_backend, hb_names_mode, hb_names_size,
     hb_names_class, hb_names_case_format, hb_names_run_format, hb_names_engine, hb_names_check_off,
     hb_names_defect;
 

@@ -20,6 +20,7 @@ const struct hb_option hb_option_table[] = {
     {"class", 0, HB_OPTION_NAME, "NAME", "mix (default), valid, near, broken, several", GENERATES, AT(gen_class), 0, 0, &hb_names_class},
     {"mode", 0, HB_OPTION_NAME, "NAME", "forward mode of all forwards, such as DECODE", GENERATES, AT(mode), 0, 0, &hb_names_mode},
     {"target", 0, HB_OPTION_NAME, "NAME", "target of generated cases (default forward)", V(GEN) | V(RUN), AT(target), 0, 0, &hb_names_target},
+    {"relation", 0, HB_OPTION_NAME_OR_NUMBER, "N", "valid cases of one relation, by number or name", GENERATES, AT(relation), 0, 0, &hb_names_relation},
     {"engine", 0, HB_OPTION_NAME, "NAME", "libfuzzer or plain (default: what is there)", V(FUZZ), AT(engine), 0, 0, &hb_names_engine},
     {"corpus", 0, HB_OPTION_TEXT, "DIR", "corpus of the engine, read and extended", V(FUZZ), AT(corpus), 0, 0, NULL},
     {"defect", 0, HB_OPTION_NAME_OR_NUMBER, "N", "planted defect, by number or name", EXECUTES | V(CHECK), AT(defect), 0, 0, &hb_names_defect},
@@ -64,6 +65,6 @@ const int hb_n_conflicts = (int)(sizeof hb_conflicts / sizeof hb_conflicts[0]);
 
 const struct hb_conflict hb_needs[] = {
     {V(RUN), "seed", "gen"}, {V(RUN), "size", "gen"},   {V(RUN), "class", "gen"},
-    {V(RUN), "mode", "gen"}, {V(RUN), "target", "gen"},
+    {V(RUN), "mode", "gen"}, {V(RUN), "target", "gen"}, {V(RUN), "relation", "gen"},
 };
 const int hb_n_needs = (int)(sizeof hb_needs / sizeof hb_needs[0]);

@@ -33,7 +33,7 @@ struct hb_args {
     int32_t help, version, quiet, verbose;
     int32_t json, targets, backends, modes, statuses, rules, relations, defects;
     int32_t stats, stop_at_first, status_only;
-    int32_t backend, compare, target, mode, size, gen_class, case_format, run_format, engine,
+    int32_t backend, compare, target, relation, mode, size, gen_class, case_format, run_format, engine,
         defect, off;
     int32_t jobs, times;
     uint64_t seed, count, gen;

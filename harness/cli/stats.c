@@ -47,9 +47,10 @@ void hb_cli_print_stats(const struct hb_supervise_result *r, int32_t with_stats)
     const struct hb_run_stats *s = &r->stats;
     print_pair(s);
     if (with_stats && s->cases) {
-        (void)printf("forwards %llu, tokens %llu, kernels launched %llu\n",
+        (void)printf("forwards %llu, tokens %llu, kernels launched %llu; relations said something "
+                     "about %llu cases\n",
                      (unsigned long long)s->forwards, (unsigned long long)s->tokens,
-                     (unsigned long long)s->launches);
+                     (unsigned long long)s->launches, (unsigned long long)s->second_runs);
         print_phases(r);
     }
     for (int32_t op = 0; op < HB_N_OPS; op++) {

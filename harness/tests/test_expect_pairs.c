@@ -459,7 +459,7 @@ static void random_batches_agree_and_never_read_too_far(void **state) {
     int distinct = 0;
     (void)state;
     assert_non_null(f);
-    for (int i = 0; i < 100000; i++) {
+    for (int i = 0; i < 60000; i++) {
         fixture_init(f, BASE_MODES[next_random(&s) % 6]);
         for (uint64_t n = next_random(&s) % 6; n > 0; n--) {
             mutate(f, &s);
@@ -480,7 +480,7 @@ static void batches_of_noise_agree_and_never_read_too_far(void **state) {
     uint64_t s = 1442695040888963407U;
     (void)state;
     assert_non_null(f);
-    for (int i = 0; i < 100000; i++) {
+    for (int i = 0; i < 60000; i++) {
         fixture_init(f, BASE_MODES[next_random(&s) % 6]);
         for (int n = 0; n < 40; n++) {
             mutate(f, &s);

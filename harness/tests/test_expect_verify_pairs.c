@@ -142,14 +142,14 @@ static int random_run(uint64_t seed, int n, uint64_t most, int *valid) {
 static void random_batches_agree_and_never_read_too_far(void **state) {
     int valid = 0;
     (void)state;
-    assert_true(random_run(88172645463325252U, 200000, 4, &valid) > 35);
+    assert_true(random_run(88172645463325252U, 100000, 4, &valid) > 35);
     assert_true(valid > 10000);
 }
 
 static void batches_of_noise_agree_and_never_read_too_far(void **state) {
     int valid = 0;
     (void)state;
-    assert_true(random_run(1442695040888963407U, 50000, 60, &valid) > 20);
+    assert_true(random_run(1442695040888963407U, 30000, 60, &valid) > 20);
 }
 
 int main(void) {

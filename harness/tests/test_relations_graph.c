@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The relations of calls, slots, graphs, pools and the replay ring, as in test_relations.c: each fires on a backend that
- * breaks it and is silent on the right one. */
+ * The relations of calls, slots, graphs, pools and the replay ring, as in test_relations.c: each
+ * fires on a backend that breaks it and is silent on the right one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The relations of the scan alone, as in test_relations.c: each fires on a backend that breaks it and is silent on the
- * right one; and what they say nothing about. */
+ * The relations of the scan alone, as in test_relations.c: each fires on a backend that breaks it
+ * and is silent on the right one; and what they say nothing about. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
