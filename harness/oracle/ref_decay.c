@@ -99,9 +99,8 @@ static void load_token(const struct hb_ref_scan *s, int32_t t) {
     load(s, row + keys, keys, box->c + d->d_inner, box->dc + d->d_inner);
     load(s, row, keys, box->c + d->d_inner + keys, box->dc + d->d_inner + keys);
     scale_queries(s->call->config, keys, box->c + d->d_inner + keys, box->dc + d->d_inner + keys);
-    for (int64_t i = 0; i < d->d_inner; i++) {
-        box->z[i] = s->call->in[0] ? (double)s->call->in[0][t * d->d_inner + i] : 0.0;
-    }
+    const float *z = s->call->in[0] ? s->call->in[0] + t * d->d_inner : NULL;
+    hb_ref_scan_widen(z, d->d_inner, box->z);
 }
 
 static struct hb_ref_pair pair_of(const struct hb_ref_scan *s, int32_t group) {

@@ -32,6 +32,7 @@ static struct hb_ref_rates common_rates(const struct hb_config *config,
     k.u_st = config->state_dtype == HB_BF16 ? 0x1p-8 : 0.0;
     k.norm_roundings = profile->norm_roundings;
     k.u_acc = profile->u_acc;
+    k.op_floor = profile->u_op > 0.0 ? hb_ref_max(k.io_floor, HB_REF_TINY) : HB_REF_TINY;
     return k;
 }
 

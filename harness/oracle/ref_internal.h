@@ -37,6 +37,7 @@ struct hb_ref_rates {
     double u_st;   /* rounding of the stored temporal state */
     double ky;     /* rounding of the sums behind one output of the token at hand */
     double kop;    /* of the operands of these sums */
+    double op_floor; /* what an operand or product may lose when it is flushed to zero */
     double u_acc;
     int32_t chunked;
     int32_t most_met; /* tokens that a term may meet in sums on its way to an output */

@@ -17,19 +17,14 @@ double hb_ref_mamba1_work(const struct hb_config *c) {
     return (double)c->n_heads * c->head_dim * chunk + c->state_size;
 }
 
-static void widen(const float *src, int64_t n, double *dst) {
-    for (int64_t i = 0; i < n; i++) {
-        dst[i] = (double)src[i];
-    }
-}
-
 static void load_token(struct mamba1 *k, int32_t t) {
     const struct hb_ref_dims *d = &k->scan.d;
     const struct hb_ref_call *call = k->scan.call;
     struct hb_ref_box *box = k->scan.box;
-    widen(call->in[0] + t * d->d_inner, d->d_inner, box->z);
-    widen(call->in[1] + t * d->dim, d->dim, hb_ref_window_push(d, &k->window));
-    widen(call->in[2] + t * d->gates, d->gates, box->dt);
+    const float *z = call->in[0] ? call->in[0] + t * d->d_inner : NULL;
+    hb_ref_scan_widen(z, d->d_inner, box->z);
+    hb_ref_scan_widen(call->in[1] + t * d->dim, d->dim, hb_ref_window_push(d, &k->window));
+    hb_ref_scan_widen(call->in[2] + t * d->gates, d->gates, box->dt);
     hb_ref_conv_token(call->config, &k->scan.rates, &k->window, box);
 }
 

@@ -279,7 +279,7 @@ static struct row_view make_row(const struct call *k, const struct head_step *s,
                                .x_top = dt * (ax + dx),
                                .err_b = (ax + dx) * k1 + dx * k2,
                                .err_db = ax * k2,
-                               .floor_r = 4.0 * HB_REF_TINY * reach};
+                               .floor_r = 4.0 * k->rates.op_floor * reach};
     return v;
 }
 
@@ -300,7 +300,7 @@ static void advance_head(const struct call *k, int32_t head, const struct head_s
         const struct sums t = advance_row(&row);
         const double skip_m = fabs(skip) * (fabs(x) + dx);
         double e = (1.0 + ky) * t.r + (ky + u) * t.m + t.h + 4.0 * u * skip_m + fabs(skip) * dx;
-        e += u * e + terms * HB_REF_TINY * (1.0 + g->c_max) * reach;
+        e += u * e + terms * k->rates.op_floor * (1.0 + g->c_max) * reach;
         if (!(t.m + skip_m + e <= (double)FLT_MAX)) {
             e = (double)INFINITY;
         }
@@ -315,9 +315,13 @@ static void advance_token(struct call *k) {
     struct group_rows g = {0};
     k->rates.ky = hb_ref_ky(k->config, &k->rates, k->box->state.n_tokens);
     hb_ref_conv_token(k->config, &k->rates, &k->window, k->box);
+    const int is_tile = k->config->head_map == HB_HEADS_TILE;
+    int32_t made = -1;
     for (int32_t head = 0; head < k->d.heads; head++) {
-        if (head % per_group == 0) {
-            g = make_group_rows(k, head / per_group);
+        const int32_t group = is_tile ? head % k->d.groups : head / per_group;
+        if (group != made) {
+            g = make_group_rows(k, group);
+            made = group;
         }
         const struct head_step s = make_head_step(k, head, k->box->dt[head]);
         const double step[4] = {s.g.dt, s.g.th, s.g.ddt, s.g.eta};

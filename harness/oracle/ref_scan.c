@@ -3,12 +3,16 @@
  * tolerance.md 3.2 per element. README.md lists where a term differs from the formulas there. */
 #include "harness/oracle/ref_scan.h"
 
+void hb_ref_scan_widen(const float *src, int64_t n, double *dst) {
+    for (int64_t i = 0; i < n; i++) {
+        dst[i] = src != NULL ? (double)src[i] : 0.0;
+    }
+}
+
 struct hb_ref_scan hb_ref_scan_begin(const struct hb_ref_call *call, double *rings) {
     struct hb_ref_scan s = {.call = call, .box = hb_ref_box_of(call->state), .rings = rings};
-    const struct hb_profile *p = call->profile;
     s.d = hb_ref_dims_of(call->config);
-    s.rates = hb_ref_rates_of(call->config, p, call->n);
-    s.floor = p->u_op > 0.0 ? hb_ref_max(p->io_floor, HB_REF_TINY) : HB_REF_TINY;
+    s.rates = hb_ref_rates_of(call->config, call->profile, call->n);
     struct hb_ref_state *state = &s.box->state;
     for (int64_t i = 0; i < s.d.d_inner; i++) {
         double top = 0.0;
@@ -92,7 +96,7 @@ static struct sums advance(const struct hb_ref_scan *s, const struct hb_ref_feed
     const double k1 = dt * 4.0 * u + feed->ddt * (1.0 + 4.0 * u); /* per U */
     const double k2 = dt + feed->ddt;                             /* per dU */
     const double err_b = (ax + dx) * k1 + dx * k2, err_db = ax * k2;
-    const double lost = 4.0 * s->floor * s->box->reach[feed->i];
+    const double lost = 4.0 * s->rates.op_floor * s->box->reach[feed->i];
     struct sums t = {0};
     for (int64_t j = 0; j < n; j++) {
         const struct hb_ref_decay *d = &decay[j];
@@ -122,7 +126,7 @@ void hb_ref_scan_row(const struct hb_ref_scan *s, const struct hb_ref_feed *feed
     const struct sums t = advance(s, feed, decay, pair);
     const double skip_m = fabs(skip) * x_top;
     double e = (1.0 + ky) * t.r + (ky + u) * t.m + t.h + 4.0 * u * skip_m + fabs(skip) * feed->dx;
-    e += u * e + (s->d.state_size + 4.0) * s->floor * (1.0 + pair->c_max) * *reach;
+    e += u * e + (s->d.state_size + 4.0) * s->rates.op_floor * (1.0 + pair->c_max) * *reach;
     if (!(t.m + skip_m + e <= (double)FLT_MAX)) {
         e = (double)INFINITY;
     }

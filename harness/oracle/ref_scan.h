@@ -13,7 +13,6 @@ struct hb_ref_scan {
     struct hb_ref_dims d;
     struct hb_ref_rates rates;
     struct hb_ref_box *box;
-    double floor;  /* what a flushed operand may lose */
     double *rings; /* [n, C] log decays of the window W_t, one ring per head or channel */
 };
 
@@ -35,6 +34,8 @@ struct hb_ref_feed {
     double dt, ddt, x, dx, skip;
 };
 
+/* n inputs, or zeros where src is null. */
+void hb_ref_scan_widen(const float *src, int64_t n, double *dst);
 /* Starts a call from the state that call->state holds. */
 struct hb_ref_scan hb_ref_scan_begin(const struct hb_ref_call *call, double *rings);
 /* W_t of ring k with `newest` as the last token's, 0 where the form needs none. */
