@@ -41,7 +41,7 @@
     X(33, DELTA_ZERO_GATE, "a token of the delta rule with a gate of exactly 0 taken for padding", "numeric")          \
     X(34, DELTA_L2_EPS, "epsilon of the l2 norm added to the root instead of the sum", "numeric, with short keys")     \
     X(35, DELTA_LAYOUT, "delta states in the other layout where P = N", "numeric, state.temporal")                     \
-    X(36, DELTA_MASKED_EXP, "exp of a masked row of a partial chunk, multiplied by zero", "state.temporal, strong decay")\
+    X(36, DELTA_MASKED_EXP, "exp of a masked row of a partial chunk times zero", "state.temporal")                            \
     X(37, DELTA_PREDICTION, "prediction of the delta rule from the state before its decay", "numeric")                 \
     X(40, DECAY_SIGN, "decay of lightning attention with the wrong sign", "numeric")                                   \
     X(41, DECAY_PARTIAL_CHUNK, "keys of a partial chunk decayed up to the end of a full one", "numeric")               \
