@@ -10,6 +10,8 @@
 
 static const struct hb_linear_kind *const kinds[HB_N_LAYER_KINDS] = {
     [HB_LAYER_MAMBA2] = &hb_linear_mamba2,
+    [HB_LAYER_GDN] = &hb_linear_delta,
+    [HB_LAYER_KDA] = &hb_linear_delta,
 };
 
 const struct hb_linear_kind *hb_linear_kind(int32_t layer_kind) {
