@@ -10,6 +10,9 @@
 
 static const struct hb_linear_kind *const kinds[HB_N_LAYER_KINDS] = {
     [HB_LAYER_MAMBA2] = &hb_linear_mamba2,
+    [HB_LAYER_LIGHTNING] = &hb_linear_lightning,
+    [HB_LAYER_SHORT_CONV] = &hb_linear_short_conv,
+    [HB_LAYER_MAMBA1] = &hb_linear_mamba1,
     [HB_LAYER_GDN] = &hb_linear_delta,
     [HB_LAYER_KDA] = &hb_linear_delta,
 };

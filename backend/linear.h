@@ -47,6 +47,9 @@ struct hb_linear_kind {
 const struct hb_linear_kind *hb_linear_kind(int32_t layer_kind);
 
 extern const struct hb_linear_kind hb_linear_mamba2;
+extern const struct hb_linear_kind hb_linear_lightning;
+extern const struct hb_linear_kind hb_linear_short_conv;
+extern const struct hb_linear_kind hb_linear_mamba1;
 extern const struct hb_linear_kind hb_linear_delta; /* GDN, KDA */
 
 #endif
