@@ -50,7 +50,13 @@
     X(44, SHORT_CONV_UNROUNDED, "short conv of products that are not rounded", "numeric")                              \
     X(45, SHORT_CONV_STORES_X, "short conv state holds x instead of B x", "state.conv")                                \
     X(46, SHORT_CONV_MIN_POS, "short conv stores token p of a short prompt in column p", "state.conv")                 \
-    X(47, DECAY_ZERO_GATE, "a log decay of exactly 0 taken for an absent one", "numeric")
+    X(47, DECAY_ZERO_GATE, "a log decay of exactly 0 taken for an absent one", "numeric")                              \
+    X(50, CAP_AFTER_MASK, "soft cap after the mask: masked keys count with -cap", "numeric")                           \
+    X(51, WINDOW_OFF_BY_ONE, "sliding window of one key too many", "numeric")                                          \
+    X(52, PAGE_CROSSING, "the first token slot of a page taken to follow the last one of the page before", "numeric")  \
+    X(53, FP16_TRUNCATED, "fp16 outputs rounded towards zero", "numeric")                                              \
+    X(54, GATE_AS_SILU, "sigmoid output gate taken for silu", "numeric")                                               \
+    X(55, CONV_OLDEST, "conv state of K columns read from its oldest one on", "numeric")
 
 enum hb_defect {
     HB_DEFECT_NONE = 0,

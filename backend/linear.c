@@ -81,7 +81,8 @@ static struct hb_k_conv conv_args(const struct hb_linear_call *call) {
                               .bias = w->param[HB_PARAM_CONV_BIAS],
                               .y = run->conv_out,
                               .pool = call->pool->conv[call->pool_layer],
-                              .pool_pad = run->config->pool_pad};
+                              .pool_pad = run->config->pool_pad,
+                              .conv_state_len = run->config->conv_state_len};
 }
 
 /* tracking.md section 4: pre-conv inputs, so the order relative to the conv kernel does not matter.
@@ -97,7 +98,8 @@ static int32_t run_conv_track(const struct hb_linear_call *call, struct hb_error
                                          .dst = call->dst,
                                          .x = call->io->in[1],
                                          .pool = call->pool->conv[call->pool_layer],
-                                         .pool_pad = run->config->pool_pad};
+                                         .pool_pad = run->config->pool_pad,
+                                         .conv_state_len = run->config->conv_state_len};
     if (call->conv_after == NULL) {
         return HB_OK;
     }
@@ -178,6 +180,7 @@ static int32_t run_norm(const struct hb_linear_call *call, struct hb_error *err)
                                    .gate_norm = c->gate_norm,
                                    .act_dtype = c->act_dtype,
                                    .defect = c->defect,
+                                   .out_gate = c->out_gate,
                                    .eps = c->norm_eps,
                                    .y = run->ssm_out,
                                    .z = call->io->in[0],

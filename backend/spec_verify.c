@@ -246,7 +246,8 @@ static int32_t scatter_windows(const struct hb_hybrid *h, const struct hb_hybrid
                                           .dst = pairs->device_dst,
                                           .windows = layer->spec.windows,
                                           .pool = pool,
-                                          .pool_pad = config->pool_pad};
+                                          .pool_pad = config->pool_pad,
+                                          .conv_state_len = config->conv_state_len};
         return hb_device_check(k, k->windows(&args), err);
     }
     const struct hb_k_slots args = {.n_pairs = pairs->n,

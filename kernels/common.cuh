@@ -149,6 +149,11 @@ HB_INLINE int32_t hb_row_has_init(const struct hb_k_rows &rows, int32_t row) {
     return !rows.has_init || rows.has_init[row];
 }
 
+/* Columns of the conv state, enum hb_conv_state_len. */
+HB_INLINE int32_t hb_conv_columns(int32_t width, int32_t conv_state_len) {
+    return conv_state_len == HB_CONV_STATE_FULL ? width : width - 1;
+}
+
 /* ---- gates ---- */
 
 /* x * sigmoid(x). The exponent is never positive, so nothing overflows. Below -80, where 1 + e^x is
@@ -161,6 +166,12 @@ HB_INLINE float hb_silu(float x) {
     }
     const float e = hb_exp(x < 0.0f ? x : -x);
     return x < 0.0f ? x * (e / (1.0f + e)) : x / (1.0f + e);
+}
+
+/* 1 / (1 + e^-x), as hb_silu: below -80 it is e^x. */
+HB_INLINE float hb_sigmoid(float x) {
+    const float e = hb_exp(x < 0.0f ? x : -x);
+    return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
 /* softplus(x) = x for x > 20 (ops-mamba2.md 2.1). */

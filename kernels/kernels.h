@@ -5,7 +5,8 @@
  *
  * Letters: H heads, P head dim, N state size, G groups, K conv width, W = K-1, C chunk size, dim = H*P + 2*G*N,
  * d_inner = H*P, NS1 = slots + 1. Arrays are dense and row-major unless a stride is given. "act" is act_dtype
- * (HB_FP32 or HB_BF16), "st" is state_dtype. Sums are fp32; bf16 rounds to nearest even, once, at the store. */
+ * (HB_FP32, HB_BF16 or HB_FP16), "st" is state_dtype (not HB_FP16). Sums are fp32; a narrower type rounds to nearest even,
+ * once, at the store. */
 #ifndef HB_KERNELS_KERNELS_H
 #define HB_KERNELS_KERNELS_H
 
@@ -36,6 +37,7 @@ struct hb_k_conv {
     void *y;             /* act [T, dim] */
     void *pool;          /* act [NS1, dim, W], in place: the last W inputs, oldest first */
     int32_t pool_pad;    /* elements between the entries of two slots of the pool; neither read nor written */
+    int32_t conv_state_len; /* enum hb_conv_state_len; FULL: W = K here, and the oldest column is kept but never read */
 };
 
 /* Copies the conv window at a token count into a second slot: for each row with after[r] > 0, pool[dst[r]] := the last W
@@ -48,6 +50,7 @@ struct hb_k_conv_track {
     const void *x;        /* act [T, dim] */
     void *pool;           /* act [NS1, dim, W] */
     int32_t pool_pad;     /* as in hb_k_conv */
+    int32_t conv_state_len;
 };
 
 struct hb_k_ssm {
@@ -69,6 +72,7 @@ struct hb_k_ssm {
     const int32_t *after;
     const int32_t *dst;
     int32_t pool_pad; /* elements between the entries of two slots of the pool */
+    int32_t head_map, state_layout; /* enums of caps.h; KV: pool is st [NS1, H, N, P] */
 };
 
 /* One token per row with the replay ring (speculative.md section 7): row r appends its record (dt x, B, A dt) at position
@@ -95,7 +99,7 @@ struct hb_k_conv_verify {
     int32_t parent_stride; /* of the parent table, at least the nodes of a row */
     const int32_t *parent; /* device [n_rows, parent_stride] or null */
     void *windows;         /* act [SR, max_draft, dim, W]: window after node t along its path */
-    /* HB_WINDOWS_STRIP (chains only): windows is act [SR, dim, max_draft+K-2], the window after node t its columns t..t+W-1 */
+    /* HB_WINDOWS_STRIP (chains only): windows is act [SR, dim, max_draft+W-1], the window after node t its columns t..t+W-1 */
     int32_t window_layout; /* enum hb_window_layout */
 };
 struct hb_k_ssm_verify {
@@ -215,6 +219,7 @@ struct hb_k_short_conv_verify { /* as hb_k_conv_verify, windows of so many colum
 /* Gated RMS norm over tokens 0 .. n_tokens-1, group statistics over norm_group channels (ops-mamba2.md 2.2). */
 struct hb_k_norm {
     int32_t n_tokens, d_inner, norm_group, gate_norm, act_dtype, defect;
+    int32_t out_gate; /* enum hb_out_gate */
     float eps;
     const void *y;       /* act [T, d_inner] */
     const void *z;       /* act [T, d_inner] */
@@ -244,9 +249,10 @@ struct hb_k_windows {
     int32_t max_draft;
     const int32_t *src;  /* device [n_pairs] */
     const int32_t *dst;  /* device [n_pairs] */
-    const void *windows; /* act [SR, dim, max_draft+K-2] */
+    const void *windows; /* act [SR, dim, max_draft+W-1] */
     void *pool;          /* act [NS1, dim, W] */
     int32_t pool_pad;    /* as in hb_k_conv */
+    int32_t conv_state_len;
 };
 
 struct hb_k_kv_write {
@@ -262,6 +268,8 @@ struct hb_k_attention {
     struct hb_k_rows rows;
     int32_t n_q_heads, n_kv_heads, attn_dim, act_dtype, defect;
     float sm_scale;
+    int32_t window, window_rule; /* keys at positions p - j < window, or <= (enum hb_window_rule); 0: all */
+    float softcap;               /* scores become cap tanh(score / cap); 0: none */
     const int32_t *reqs;         /* device [n_rows]; null: row r is request r */
     const int32_t *seq_lens;     /* device [n_rows] */
     const int32_t *req_to_token; /* device [reqs, max_context] */
@@ -270,7 +278,7 @@ struct hb_k_attention {
     const void *k_buf, *v_buf;       /* act [n_kv, HKV, D] */
     void *out;                       /* act [T, HQ, D] */
     /* verify of trees: the last tokens of each row are draft nodes (as many as the row has tokens); node t attends the
-     * positions before them, its ancestors and itself. Null: causal */
+     * positions before them, its ancestors and itself, at the positions that they have on its path. Null: causal */
     const int32_t *parent; /* device [n_rows, parent_stride] */
     int32_t parent_stride;
 };

@@ -101,6 +101,9 @@ HB_INLINE float hb_log1p(float x) {
 HB_INLINE float hb_sqrt(float x) {
     return sqrtf(x);
 }
+HB_INLINE float hb_tanh(float x) {
+    return tanhf(x);
+}
 
 /* Lanes that the last warp lacks count as zero; after the butterfly only lane 0 has then seen every
  * lane. */
@@ -185,6 +188,9 @@ static inline float hb_log1p(float x) {
 }
 static inline float hb_sqrt(float x) {
     return __builtin_sqrtf(x);
+}
+static inline float hb_tanh(float x) {
+    return __builtin_tanhf(x);
 }
 
 #endif
