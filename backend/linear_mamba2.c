@@ -31,7 +31,9 @@ static struct hb_k_ssm ssm_args(const struct hb_linear_call *call, int32_t dt_cl
                              .d = w->param[HB_PARAM_D],
                              .y = call->run->ssm_out,
                              .pool = call->pool->temporal[call->pool_layer],
-                             .pool_pad = c->pool_pad};
+                             .pool_pad = c->pool_pad,
+                             .head_map = c->head_map,
+                             .state_layout = c->state_layout};
 }
 
 static int32_t prefill(const struct hb_linear_call *call, struct hb_error *err) {

@@ -227,7 +227,7 @@ HB_INLINE int32_t hb_group_of(const struct hb_k_ssm &args, int32_t head) {
     if (HB_DEFECT(args.defect, GROUP_MODULO)) {
         return head % args.n_groups;
     }
-    return head / (args.n_heads / args.n_groups);
+    return hb_key_head(head, args.n_heads, args.n_groups, args.head_map);
 }
 
 /* Elements of one token. */
@@ -249,12 +249,18 @@ HB_INLINE int64_t hb_y_index(const struct hb_k_ssm &args, int64_t token, int32_t
     return (token * args.n_heads + head) * args.head_dim + p;
 }
 
-/* Index of the state [slot][head][p][0]. */
+/* Index of the state [slot][head][p][0], in the layout of the pool. */
 HB_INLINE int64_t hb_state_index(const struct hb_k_ssm &args, int32_t slot, int32_t head,
                                  int32_t p) {
     const int64_t slot_size = (int64_t)args.n_heads * args.head_dim * args.state_size;
     return slot * (slot_size + args.pool_pad) +
-           ((int64_t)head * args.head_dim + p) * args.state_size;
+           hb_element_index(args.state_layout, head, p, args.head_dim, args.state_size);
+}
+
+/* From there to [slot][head][p + i][n]. */
+HB_INLINE int64_t hb_state_offset(const struct hb_k_ssm &args, int32_t i, int32_t n) {
+    return args.state_layout == HB_STATE_KV ? (int64_t)n * args.head_dim + i
+                                            : (int64_t)i * args.state_size + n;
 }
 
 /* D x, or nothing where D is absent: x may be infinite. */
