@@ -149,6 +149,16 @@ static uint64_t offers_of_verify(const struct hb_spot *p) {
     return o;
 }
 
+/* Slots that lazy ping-pong may still take right before the step's call: the first of the free list. */
+static int32_t lazy_slots(const struct hb_spot *p) {
+    int32_t n = 0;
+    for (int32_t q = 0; q < HB_MAX_REQS; q++) {
+        const struct hb_ping_pong_table *t = &p->h.ping_pong[q];
+        n += t->mode == HB_PING_PONG_LAZY && (t->slot[0] == 0 || t->slot[1] == 0);
+    }
+    return n;
+}
+
 /* Of the graphs, and of the history up to the step. */
 static uint64_t offers_of_history(const struct hb_spot *p) {
     uint64_t o = p->h.graph_rows > 0 ? HB_NEED_GRAPHS : HB_NEED_NO_GRAPHS;
@@ -159,7 +169,7 @@ static uint64_t offers_of_history(const struct hb_spot *p) {
         o |= hb_history_is_live(&p->h, q) ? HB_NEED_LIVE : 0;
     }
     o |= hb_recipe_pending(&p->h) >= 0 ? HB_NEED_PENDING : 0;
-    o |= p->h.n_free > 0 ? HB_NEED_FREE_SLOT : 0;
+    o |= p->h.n_free > lazy_slots(p) ? HB_NEED_FREE_SLOT : 0;
     o |= live_track_slot(p) > 0 ? HB_NEED_TRACK_SLOT : 0;
     return o;
 }
@@ -378,7 +388,7 @@ static int64_t value_of(const struct hb_spot *p, enum base base) {
     case B_SUM_LESS_ROW:
         return first_token(s, s->n_rows - s->n_decode) - s->row[p->row].length;
     case B_FREE_SLOT:
-        return p->h.free_list[hb_rng_below(p->rng, p->h.n_free_ids)];
+        return p->h.free_list[hb_rng_range(p->rng, lazy_slots(p), p->h.n_free_ids - 1)];
     case B_TRACK_SLOT:
         return live_track_slot(p);
     case B_ROW_SLOT:
