@@ -23,11 +23,13 @@ static const struct hb_kernels *kernels_of(const void *ctx) {
 
 /* tolerance.md section 2, u = 2^-24. */
 static void fill_profile(struct hb_profile *p, int32_t form, int32_t path, int32_t act_dtype) {
+    static const double u_io[HB_N_FLOAT_DTYPES] = {
+        [HB_FP32] = 0.0, [HB_BF16] = 0x1p-8, [HB_FP16] = 0x1p-11};
     const double u = 0x1p-24;
     *p = (struct hb_profile){.u_op = 0.0,
                              .k_in = 0,
-                             .u_io = act_dtype == HB_BF16 ? 0x1p-8 : 0.0,
-                             .io_floor = 0x1p-126,
+                             .u_io = u_io[act_dtype],
+                             .io_floor = act_dtype == HB_FP16 ? 0x1p-25 : 0x1p-126,
                              .u_acc = u,
                              .e_exp = 2 * u, /* expf within 1 ulp */
                              .sp_abs = 0.0,  /* log1pf(expf(a)) */

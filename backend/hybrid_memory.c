@@ -152,13 +152,6 @@ int32_t hb_hybrid_create(const struct hb_kernels *kernels, const struct hb_confi
                          struct hb_error *err) {
     void *ptr;
     int32_t status = hb_config_check(config, err);
-    for (int32_t l = 0; l < config->n_layers && status == HB_OK; l++) {
-        const uint32_t known = hb_linear_kind_mask() | 1U << HB_LAYER_ATTENTION;
-        if ((known >> (uint32_t)config->layer_kind[l] & 1U) == 0) {
-            status = hb_fail_text(err, HB_ERR_UNSUPPORTED, "layer %d is of a kind that is not here",
-                                  l);
-        }
-    }
     if (status == HB_OK) {
         status = hb_device_check(kernels, kernels->open(), err);
     }
