@@ -15,9 +15,9 @@ static void *block(int64_t n, size_t item) {
 }
 
 void hb_oracle_work_free(struct hb_oracle_work *w) {
-    void *const blocks[] = {w->in[0],  w->in[1], w->in[2],   w->out,    w->row_out, w->result,
-                            w->conv,   w->ssm,   w->turned,  w->staged, w->records, w->record,
-                            w->path,   w->keys,  w->values,  w->bound,  w->mag};
+    void *const blocks[] = {w->in[0], w->in[1], w->in[2],  w->out,    w->row_out, w->result,
+                            w->conv,  w->ssm,   w->turned, w->staged, w->records, w->record,
+                            w->path,  w->keys,  w->values, w->bound,  w->mag};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         free(blocks[i]);
     }
@@ -45,7 +45,8 @@ static int make_common(const struct hb_oracle *o, struct hb_oracle_work *w) {
     }
     w->out = block(longest * w->size.width[3], sizeof(double));
     w->row_out = block(w->size.width[3], sizeof(float));
-    w->result = block(f->phase.n_tokens * w->size.width[3], (size_t)hb_dtype_bytes(o->config.act_dtype));
+    w->result =
+        block(f->phase.n_tokens * w->size.width[3], (size_t)hb_dtype_bytes(o->config.act_dtype));
     return w->in[0] != NULL && w->in[1] != NULL && w->in[2] != NULL && w->out != NULL &&
            w->row_out != NULL && w->result != NULL;
 }
@@ -64,8 +65,8 @@ static int make_linear(const struct hb_oracle *o, const struct hb_oracle_layer *
     w->staged = block(n_staged * bytes, 1);
     w->records = block(f->n_rows * items, sizeof(float));
     w->record = block(items, sizeof(double));
-    return w->conv != NULL && w->ssm != NULL && w->turned != NULL && w->staged != NULL && w->records != NULL &&
-           w->record != NULL;
+    return w->conv != NULL && w->ssm != NULL && w->turned != NULL && w->staged != NULL &&
+           w->records != NULL && w->record != NULL;
 }
 
 static int make_attention(const struct hb_oracle *o, struct hb_oracle_work *w) {
@@ -146,9 +147,9 @@ static void unpack_state(const struct hb_oracle *o, struct hb_oracle_work *w,
     const struct hb_config *c = &o->config;
     hb_unpack(c->act_dtype, conv, w->size.channels * w->size.window, w->conv);
     hb_unpack(c->state_dtype, ssm, w->size.n_state, w->ssm);
-    hb_ref_state_set(
-        c, o->state, w->conv,
-        w->size.n_state > 0 ? turn(c, c->state_size, c->head_dim, w->ssm, w->turned) : w->ssm);
+    hb_ref_state_set(c, o->state, w->conv,
+                     w->size.n_state > 0 ? turn(c, c->state_size, c->head_dim, w->ssm, w->turned)
+                                         : w->ssm);
 }
 
 /* A slot in one pool; null where the kind has no such state. */
@@ -179,11 +180,10 @@ static void run_tokens(const struct hb_oracle *o, const struct hb_oracle_layer *
     const struct hb_config *c = &o->config;
     int64_t token = row->token + t;
     int saves = row->dst > 0 && row->path == HB_PATH_PREFILL;
-    (void)hb_ref_linear(c, layer->id, &layer->params,
-                        &o->caps.profile[0][row->path][c->act_dtype], row->path, n,
-                        w->in[0] + token * w->size.width[0], w->in[1] + token * w->size.width[1],
-                        w->in[2] + token * w->size.width[2], o->state, w->out, NULL, NULL,
-                        saves ? o->at : NULL, saves ? row->at : 0);
+    (void)hb_ref_linear(c, layer->id, &layer->params, &o->caps.profile[0][row->path][c->act_dtype],
+                        row->path, n, w->in[0] + token * w->size.width[0],
+                        w->in[1] + token * w->size.width[1], w->in[2] + token * w->size.width[2],
+                        o->state, w->out, NULL, NULL, saves ? o->at : NULL, saves ? row->at : 0);
     store_rows(w, c->act_dtype, token, n);
 }
 
@@ -339,8 +339,8 @@ static void run_attention(const struct hb_oracle *o, struct hb_oracle_layer *lay
                 load_token(c, layer, row->map[row->prefix + w->path[i]], row->prefix + i, w);
             }
             hb_ref_attention(c, &o->caps.profile[0][row->path][c->act_dtype], row->prefix + seen,
-                             w->in[0] + (row->token + t) * w->size.width[0], w->keys, w->values, w->out,
-                             w->bound, w->mag);
+                             w->in[0] + (row->token + t) * w->size.width[0], w->keys, w->values,
+                             w->out, w->bound, w->mag);
             store_rows(w, c->act_dtype, row->token + t, 1);
         }
     }

@@ -44,9 +44,9 @@ struct part {
 static void list_parts(const struct hb_config *c, int32_t kind, const struct hb_layer_params *src,
                        struct hb_layer_params *dst, struct part parts[N_PARAMS]) {
     const struct kind_row *row = &KINDS[kind];
-    const int has_norm = row->has_norm && (c->gate_norm == HB_GATE_NORM_AFTER ||
-                                           c->gate_norm == HB_GATE_NORM_BEFORE ||
-                                           c->gate_norm == HB_NORM_ONLY);
+    const int has_norm =
+        row->has_norm && (c->gate_norm == HB_GATE_NORM_AFTER ||
+                          c->gate_norm == HB_GATE_NORM_BEFORE || c->gate_norm == HB_NORM_ONLY);
     const int has_a = kind != HB_LAYER_LIGHTNING || c->slope_kind == HB_SLOPE_PARAM;
     struct hb_ref_sizes s;
     hb_ref_linear_sizes(c, kind, &s);

@@ -132,8 +132,7 @@ static void commit_entry(struct hb_oracle *o, int32_t r, int32_t step, int64_t i
     for (int32_t l = 0; l < o->config.n_layers; l++) {
         struct hb_oracle_layer *layer = &o->layer[l];
         const uint64_t conv = layer->entry[HB_POOL_CONV], ssm = layer->entry[HB_POOL_TEMPORAL];
-        if (!((o->verify.layers_run >> l) & 1U) ||
-            o->config.layer_kind[l] == HB_LAYER_ATTENTION) {
+        if (!((o->verify.layers_run >> l) & 1U) || o->config.layer_kind[l] == HB_LAYER_ATTENTION) {
             continue;
         }
         if (conv > 0) {

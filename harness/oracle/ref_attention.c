@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Attention of one query token in float64, two-pass softmax (ops-attention.md 3), sliding window and
- * soft cap included, with the bound of tolerance.md 3.5. Nothing is allocated: logits beyond a fixed
- * number are computed again in each pass. */
+ * Attention of one query token in float64, two-pass softmax (ops-attention.md 3), sliding window
+ * and soft cap included, with the bound of tolerance.md 3.5. Nothing is allocated: logits beyond a
+ * fixed number are computed again in each pass. */
 #include "harness/oracle/ref_internal.h"
 
 enum { KEPT = 256 };
@@ -15,6 +15,7 @@ struct pair {
 struct rates {
     double per_abs; /* error of a logit per |scale| sum |q||k| */
     double e_exp, per_v, c, u_io, io_floor;
+    double nothing; /* least magnitude of a result */
     double w_floor; /* underflow of a weight that is rounded to the type of the values */
 };
 
@@ -52,8 +53,7 @@ static struct pair compute_logit(const struct head *a, int32_t j) {
         abs += fabs(p);
     }
     const double sum = fabs(a->scale) * abs, logit = a->scale * dot;
-    const double error =
-        a->rates->per_abs * sum + 2.0 * HB_REF_U32 * fabs(logit) + HB_REF_TINY;
+    const double error = a->rates->per_abs * sum + 2.0 * HB_REF_U32 * fabs(logit) + HB_REF_TINY;
     const struct pair l = {logit, sum <= (double)FLT_MAX ? error : (double)INFINITY};
     return a->cap > 0.0 ? capped(a, l) : l;
 }
@@ -156,15 +156,15 @@ static void finish_head(const struct head *a, const double *out, double *bound, 
     for (int32_t i = 0; i < a->dim; i++) {
         const double e = bound[i] + k->per_v * mag[i] + k->c * fabs(out[i]);
         const double b = hb_ref_rounded(out[i], e, k->u_io, k->io_floor);
-        const double size = hb_ref_max(hb_ref_max(mag[i], fabs(out[i])), HB_REF_NOTHING);
+        const double size = hb_ref_max(hb_ref_max(mag[i], fabs(out[i])), k->nothing);
         const int value_ok = hb_ref_is_finite(out[i]);
         bound[i] = a->in_range && value_ok && hb_ref_is_finite(b) ? b : (double)INFINITY;
         mag[i] = value_ok && hb_ref_is_finite(size) ? size : (double)INFINITY;
     }
 }
 
-/* Keys before the sliding window of the last of n_ctx positions: p - j < w or <= w leaves the last w
- * or w + 1. */
+/* Keys before the sliding window of the last of n_ctx positions: p - j < w or <= w leaves the last
+ * w or w + 1. */
 static int32_t left_out(const struct hb_config *config, int32_t n_ctx) {
     const int64_t seen =
         (int64_t)config->attn_window + (config->window_rule == HB_WINDOW_INCLUSIVE ? 1 : 0);
@@ -184,8 +184,9 @@ void hb_ref_attention(const struct hb_config *config, const struct hb_profile *p
     }
     const int32_t shared = config->n_q_heads / config->n_kv_heads;
     const int32_t first = left_out(config, n_ctx);
-    const struct rates k = rates_of(profile, n_ctx - first, first > 0, dim);
+    struct rates k = rates_of(profile, n_ctx - first, first > 0, dim);
     struct head a;
+    k.nothing = hb_ref_nothing_of(config);
     a.rates = &k;
     a.n_ctx = n_ctx - first;
     a.dim = dim;

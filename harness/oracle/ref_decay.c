@@ -107,10 +107,8 @@ static struct hb_ref_pair pair_of(const struct hb_ref_scan *s, int32_t group) {
     const struct hb_ref_dims *d = &s->d;
     const int64_t b = d->d_inner + (int64_t)group * d->state_size;
     const int64_t c = b + (int64_t)d->groups * d->state_size;
-    struct hb_ref_pair pair = {.b = s->box->c + b,
-                               .db = s->box->dc + b,
-                               .c = s->box->c + c,
-                               .dc = s->box->dc + c};
+    struct hb_ref_pair pair = {
+        .b = s->box->c + b, .db = s->box->dc + b, .c = s->box->c + c, .dc = s->box->dc + c};
     hb_ref_scan_tops(s, &pair);
     return pair;
 }
@@ -128,8 +126,7 @@ static void advance_head(struct hb_ref_scan *s, int32_t t, int32_t h, struct hb_
     }
     for (int32_t p = 0; p < d->head_dim; p++) {
         const int64_t i = (int64_t)h * d->head_dim + p;
-        const struct hb_ref_feed feed = {
-            .i = i, .dt = 1.0, .x = s->box->c[i], .dx = s->box->dc[i]};
+        const struct hb_ref_feed feed = {.i = i, .dt = 1.0, .x = s->box->c[i], .dx = s->box->dc[i]};
         hb_ref_scan_row(s, &feed, decay, &pair);
     }
 }

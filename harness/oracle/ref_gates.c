@@ -26,6 +26,7 @@ static struct hb_ref_rates common_rates(const struct hb_config *config,
     k.u_io = profile->u_io;
     k.io_floor = profile->io_floor;
     k.io_max = config->act_dtype == HB_FP16 ? 65504.0 : (double)FLT_MAX;
+    k.nothing = hb_ref_nothing_of(config);
     k.e_exp = profile->e_exp;
     k.sp_abs = profile->sp_abs;
     k.sp_rel = profile->sp_rel;

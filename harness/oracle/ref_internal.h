@@ -17,6 +17,8 @@
 /* Magnitudes below this are not told apart from zero: the bound is then an absolute one and never
  * vacuous. */
 #define HB_REF_NOTHING 0x1p-64
+/* The same for results in fp16, whose steps below its smallest normal number are all equal. */
+#define HB_REF_NOTHING_FP16 0x1p-14
 
 struct hb_ref_dims {
     int32_t heads, head_dim, state_size, groups, conv_width;
@@ -33,6 +35,7 @@ struct hb_ref_dims {
 /* The profile and the state format, turned into the constants that the formulas use. */
 struct hb_ref_rates {
     double u_io, io_floor, e_exp, sp_abs, sp_rel;
+    double nothing; /* least magnitude of a result */
     double io_max; /* largest finite value of the activation type */
     double u_st;   /* rounding of the stored temporal state */
     double ky;     /* rounding of the sums behind one output of the token at hand */
@@ -156,6 +159,10 @@ static inline struct hb_ref_silu hb_ref_sigmoid(double a, double da, double e_ex
 
 /* Sizes of the configuration's linear kind (Mamba2 where it has no linear layer). */
 int32_t hb_ref_kind_of(const struct hb_config *config);
+static inline double hb_ref_nothing_of(const struct hb_config *config) {
+    return config->act_dtype == HB_FP16 ? HB_REF_NOTHING_FP16 : HB_REF_NOTHING;
+}
+
 struct hb_ref_dims hb_ref_dims_of(const struct hb_config *config);
 /* n_tokens: length of the call; no chunk of it is longer. */
 struct hb_ref_rates hb_ref_rates_of(const struct hb_config *config,

@@ -32,8 +32,8 @@ static void load_token(struct mamba1 *k, int32_t t) {
 static struct hb_ref_step step_of(const struct mamba1 *k, int64_t i) {
     const struct hb_ref_call *call = k->scan.call;
     const struct hb_ref_gate gate = {.rate = 0.0, /* A comes in per element */
-                                     .bias = call->params->dt_bias ? call->params->dt_bias + i
-                                                                   : NULL,
+                                     .bias =
+                                         call->params->dt_bias ? call->params->dt_bias + i : NULL,
                                      .softplus = call->config->dt_softplus,
                                      .clamp = k->clamp,
                                      .lo = (double)call->config->dt_lo,

@@ -18,7 +18,7 @@ struct hb_ref_scan hb_ref_scan_begin(const struct hb_ref_call *call, double *rin
         double top = 0.0;
         for (int64_t j = i * s.d.state_size; j < (i + 1) * s.d.state_size; j++) {
             top = hb_ref_max(top, state->m[j]);
-            state->f[j] = 0.0;   /* the stored state is the start of every sum */
+            state->f[j] = 0.0;  /* the stored state is the start of every sum */
             s.box->m0[j] = 0.0; /* mass that the call adds */
         }
         s.box->reach[i] = 1.0 + top;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Shared by the kinds whose state has a decay but no delta: h = a h + dt x B, y = C h + D x, with the
- * bounds of tolerance.md 3.2 where each element may have its own decay; and the calls of all kinds
- * that are not in ref_internal.h. */
+ * Shared by the kinds whose state has a decay but no delta: h = a h + dt x B, y = C h + D x, with
+ * the bounds of tolerance.md 3.2 where each element may have its own decay; and the calls of all
+ * kinds that are not in ref_internal.h. */
 #ifndef HB_HARNESS_ORACLE_REF_SCAN_H
 #define HB_HARNESS_ORACLE_REF_SCAN_H
 

@@ -59,10 +59,9 @@ static struct result gated(const struct hb_ref_rates *k, int32_t width, struct s
     const double out = s.value * gate;
     const double e = g * ds + u * (fabs(s.value) + ds) * g + HB_REF_TINY;
     const double bound = hb_ref_rounded(out, e, k->u_io, k->io_floor);
-    const double mag = hb_ref_max(hb_ref_max(g * s.abs, fabs(out)), HB_REF_NOTHING);
+    const double mag = hb_ref_max(hb_ref_max(g * s.abs, fabs(out)), k->nothing);
     const int is_value = hb_ref_is_finite(out);
-    const struct result r = {out,
-                             is_value && hb_ref_is_finite(bound) ? bound : (double)INFINITY,
+    const struct result r = {out, is_value && hb_ref_is_finite(bound) ? bound : (double)INFINITY,
                              is_value && hb_ref_is_finite(mag) ? mag : (double)INFINITY};
     return r;
 }

@@ -79,7 +79,7 @@ static void rounds_to_nearest_even_between_all_neighbours(void **state) {
 /* Digits at which carries happen, under each exponent of fp32. */
 static void every_exponent_rounds_as_in_double(void **state) {
     (void)state;
-    static const uint32_t digits[] = {0,        1,        0xfff,    0x1000,   0x1001,  0x1fff,
+    static const uint32_t digits[] = {0,        1,        0xfff,    0x1000,   0x1001,   0x1fff,
                                       0x2000,   0x2fff,   0x3000,   0x3001,   0x3fffff, 0x400000,
                                       0x400001, 0x7fefff, 0x7ff000, 0x7ff001, 0x7fffff};
     for (uint32_t e = 0; e < 256; e++) {
@@ -93,7 +93,8 @@ static void every_exponent_rounds_as_in_double(void **state) {
             /* one step: 2^-24, or 2^-10 of the power of two below */
             const double size = (double)x;
             const int step = size < 0x1p-14 ? -24 : ilogb(size) - 10;
-            const double want = size < 65520.0 ? ldexp(nearbyint(ldexp(size, -step)), step) : 0x1p16;
+            const double want =
+                size < 65520.0 ? ldexp(nearbyint(ldexp(size, -step)), step) : 0x1p16;
             assert_true(value_of(got) == want);
             assert_int_equal(hb_fp16_from_float(-x), got | SIGN);
         }
