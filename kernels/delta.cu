@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The gated delta rule, GDN and KDA (ops-delta.md 1.2 and 2), token by token: prefill in its
- * simplest order, one-token rows, draft nodes. All three advance the state by hb_delta_step, so that
- * with fp32 states they agree bit for bit. The chunked prefill is in delta_chunk.cu. */
+ * simplest order, one-token rows, draft nodes. All three advance the state by run_token, so that with
+ * fp32 states they agree bit for bit. The fast forms: delta_chunk.cu, delta_warp.cu. */
 #include "kernels/delta.cuh"
 #include "kernels/launchers.cuh"
 
@@ -50,12 +50,34 @@ HB_INLINE void load_start(const struct hb_k_delta &args, const struct item &item
     }
 }
 
+/* h [N] becomes the state after the token; writes y. The prediction uses the decayed state, the
+ * output the updated one; n ascending. */
 HB_INLINE void run_token(const struct hb_k_delta &args, const struct item &item, int64_t token,
                          float *h) {
-    struct hb_delta_token t;
-    hb_delta_open_token(args, token, item.head, &t);
-    const float y = hb_delta_step(args, t, item.head, item.p, h);
-    hb_store(args.y, hb_delta_y_index(args, token, item.head, item.p), args.act_dtype, y);
+    const int64_t q_index = hb_delta_q_index(args, token, item.head);
+    const int64_t k_index = q_index + (int64_t)args.n_groups * args.state_size;
+    const int64_t v_index = hb_delta_v_index(args, token, item.head, item.p);
+    const float q_factor = hb_delta_l2_factor(args, q_index);
+    const float k_factor = hb_delta_l2_factor(args, k_index);
+    const float one_decay =
+        args.is_kda ? 0.0f : hb_exp(hb_delta_log_decay(args, token, item.head, 0));
+    float prediction = 0.0f;
+    for (int32_t n = 0; n < args.state_size; n++) {
+        const float k = HB_MUL(hb_load(args.qkv, k_index + n, args.act_dtype), k_factor);
+        const float decay =
+            args.is_kda ? hb_exp(hb_delta_log_decay(args, token, item.head, n)) : one_decay;
+        prediction = hb_delta_decay_element(args, decay, k, &h[n], prediction);
+    }
+    const float delta = HB_MUL(hb_delta_beta(args, token, item.head),
+                               hb_load(args.qkv, v_index, args.act_dtype) - prediction);
+    float y = 0.0f;
+    for (int32_t n = 0; n < args.state_size; n++) {
+        const float k = HB_MUL(hb_load(args.qkv, k_index + n, args.act_dtype), k_factor);
+        const float q = HB_MUL(hb_load(args.qkv, q_index + n, args.act_dtype), q_factor);
+        y = hb_delta_update_element(k, delta, q, &h[n], y);
+    }
+    hb_store(args.y, hb_delta_y_index(args, token, item.head, item.p), args.act_dtype,
+             HB_MUL(args.qk_scale, y));
 }
 
 /* qkv [T, 2 G N + H P] act, gates [T, a | b] act, y [T, H, P] act, pool [NS1, slot] st. One thread
@@ -81,7 +103,7 @@ HB_KERNEL(delta_prefill_v0_kernel, struct hb_k_delta, args) {
 }
 
 /* As above, for rows of one token: only where they start is read of qsl. */
-HB_KERNEL(delta_update_kernel, struct hb_k_delta, args) {
+HB_KERNEL(delta_update_v0_kernel, struct hb_k_delta, args) {
     const struct item item = item_of(args, (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD);
     if (item.row >= args.rows.n_rows || args.rows.slots[item.row] < 0) {
         return;
@@ -100,7 +122,7 @@ HB_INLINE int64_t entry_index(const struct hb_k_delta_verify &args, int32_t row,
 /* states [SR, max_draft, slot] st; the pool is only read. A thread writes its y column and its N
  * elements of every entry, and reads back none but its own. Nodes ascending. A chain keeps the state
  * in fp32 from node to node; a tree starts each node but the root from its parent's stored entry. */
-HB_KERNEL(delta_verify_kernel, struct hb_k_delta_verify, args) {
+HB_KERNEL(delta_verify_v0_kernel, struct hb_k_delta_verify, args) {
     const struct hb_k_delta &delta = args.delta;
     const struct item item = item_of(delta, (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD);
     if (item.row >= delta.rows.n_rows || delta.rows.slots[item.row] < 0) {
@@ -151,9 +173,12 @@ extern "C" int32_t HB_K(hb_k_delta_update)(const struct hb_k_delta *args) {
     if (n_blocks == 0) {
         return HB_OK;
     }
-    const int32_t status = check_state(args, "delta_update_kernel");
+    if (args->form != HB_FORM_V0) {
+        return HB_K(hb_k_delta_update_warp)(args);
+    }
+    const int32_t status = check_state(args, "delta_update_v0_kernel");
     return status != HB_OK ? status
-                           : HB_LAUNCH(delta_update_kernel, HB_GRID(n_blocks, 1, 1),
+                           : HB_LAUNCH(delta_update_v0_kernel, HB_GRID(n_blocks, 1, 1),
                                        HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
 }
 
@@ -162,8 +187,11 @@ extern "C" int32_t HB_K(hb_k_delta_verify)(const struct hb_k_delta_verify *args)
     if (n_blocks == 0) {
         return HB_OK;
     }
-    const int32_t status = check_state(&args->delta, "delta_verify_kernel");
+    if (args->delta.form != HB_FORM_V0) {
+        return HB_K(hb_k_delta_verify_warp)(args);
+    }
+    const int32_t status = check_state(&args->delta, "delta_verify_v0_kernel");
     return status != HB_OK ? status
-                           : HB_LAUNCH(delta_verify_kernel, HB_GRID(n_blocks, 1, 1),
+                           : HB_LAUNCH(delta_verify_v0_kernel, HB_GRID(n_blocks, 1, 1),
                                        HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
 }

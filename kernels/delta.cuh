@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the two forms of the gated delta rule share (ops-delta.md 1.2 and 2): addresses of q | k | v,
- * gates and states, the gates themselves, the factors of the l2 norm, and one token of the
- * recurrence. Each product and sum is rounded by itself, so that prefill by tokens, decode and
- * verify agree bit for bit on every device. */
+ * What the kernels of the gated delta rule share (ops-delta.md 1.2 and 2): addresses of q | k | v,
+ * gates and states, the gates themselves, the factors of the l2 norm, and the recurrence of one
+ * element. Each product and sum is rounded by itself, so that decode and verify of a form agree bit
+ * for bit on every device. */
 #ifndef HB_KERNELS_DELTA_CUH
 #define HB_KERNELS_DELTA_CUH
 
@@ -123,15 +123,10 @@ HB_INLINE float hb_delta_log_decay(const struct hb_k_delta &args, int64_t token,
 
 /* ---- q and k ---- */
 
-/* Factor of the vector at index (ops-delta.md 5). */
-HB_INLINE float hb_delta_l2_factor(const struct hb_k_delta &args, int64_t index) {
+/* Factor of a vector whose squares add up to sum (ops-delta.md 5). */
+HB_INLINE float hb_delta_l2_of_sum(const struct hb_k_delta &args, float sum) {
     if (args.l2norm == HB_L2_OFF) {
         return 1.0f;
-    }
-    float sum = 0.0f;
-    for (int32_t n = 0; n < args.state_size; n++) {
-        const float x = hb_load(args.qkv, index + n, args.act_dtype);
-        sum = HB_MUL_ADD(x, x, sum);
     }
     if (args.l2norm == HB_L2_MAX_EPS) {
         const float norm = hb_sqrt(sum);
@@ -143,53 +138,30 @@ HB_INLINE float hb_delta_l2_factor(const struct hb_k_delta &args, int64_t index)
     return 1.0f / hb_sqrt(sum + HB_DELTA_L2_EPS);
 }
 
-/* ---- recurrence ---- */
-
-/* What the elements of one token and head have in common. */
-struct hb_delta_token {
-    int64_t token;
-    int64_t q, k; /* indices of their first elements */
-    float q_factor, k_factor;
-    float beta;
-    float decay; /* GDN */
-};
-
-HB_INLINE void hb_delta_open_token(const struct hb_k_delta &args, int64_t token, int32_t head,
-                                   struct hb_delta_token *t) {
-    t->token = token;
-    t->q = hb_delta_q_index(args, token, head);
-    t->k = t->q + (int64_t)args.n_groups * args.state_size;
-    t->q_factor = hb_delta_l2_factor(args, t->q);
-    t->k_factor = hb_delta_l2_factor(args, t->k);
-    t->beta = hb_delta_beta(args, token, head);
-    t->decay = args.is_kda ? 0.0f : hb_exp(hb_delta_log_decay(args, token, head, 0));
+/* Factor of the vector at index. */
+HB_INLINE float hb_delta_l2_factor(const struct hb_k_delta &args, int64_t index) {
+    float sum = 0.0f;
+    for (int32_t n = 0; n < args.state_size && args.l2norm != HB_L2_OFF; n++) {
+        const float x = hb_load(args.qkv, index + n, args.act_dtype);
+        sum = HB_MUL_ADD(x, x, sum);
+    }
+    return hb_delta_l2_of_sum(args, sum);
 }
 
-/* h [N], the state of one head and p, becomes that after the token; returns y. The prediction uses
- * the decayed state, the output the updated one; n ascending. */
-HB_INLINE float hb_delta_step(const struct hb_k_delta &args, const struct hb_delta_token &t,
-                              int32_t head, int32_t p, float *h) {
-    float prediction = 0.0f;
-    for (int32_t n = 0; n < args.state_size; n++) {
-        const float k = HB_MUL(hb_load(args.qkv, t.k + n, args.act_dtype), t.k_factor);
-        const float decay =
-            args.is_kda ? hb_exp(hb_delta_log_decay(args, t.token, head, n)) : t.decay;
-        const float before = h[n];
-        h[n] = HB_MUL(decay, before);
-        prediction = HB_MUL_ADD(
-            k, HB_DEFECT(args.defect, DELTA_PREDICTION) ? before : h[n], prediction);
-    }
-    const int64_t v_index = hb_delta_v_index(args, t.token, head, p);
-    const float delta =
-        HB_MUL(t.beta, hb_load(args.qkv, v_index, args.act_dtype) - prediction);
-    float y = 0.0f;
-    for (int32_t n = 0; n < args.state_size; n++) {
-        const float k = HB_MUL(hb_load(args.qkv, t.k + n, args.act_dtype), t.k_factor);
-        const float q = HB_MUL(hb_load(args.qkv, t.q + n, args.act_dtype), t.q_factor);
-        h[n] = HB_MUL_ADD(k, delta, h[n]);
-        y = HB_MUL_ADD(q, h[n], y);
-    }
-    return HB_MUL(args.qk_scale, y);
+/* ---- recurrence: one element of the state ---- */
+
+/* h := decay h; adds its part to the prediction k . h. */
+HB_INLINE float hb_delta_decay_element(const struct hb_k_delta &args, float decay, float k,
+                                       float *h, float prediction) {
+    const float before = *h;
+    *h = HB_MUL(decay, before);
+    return HB_MUL_ADD(k, HB_DEFECT(args.defect, DELTA_PREDICTION) ? before : *h, prediction);
+}
+
+/* h := h + k delta; adds its part to y = q . h. */
+HB_INLINE float hb_delta_update_element(float k, float delta, float q, float *h, float y) {
+    *h = HB_MUL_ADD(k, delta, *h);
+    return HB_MUL_ADD(q, *h, y);
 }
 
 #endif

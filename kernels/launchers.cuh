@@ -19,6 +19,8 @@ int32_t HB_K(hb_k_delta_prefill)(const struct hb_k_delta *args);
 int32_t HB_K(hb_k_delta_chunks)(const struct hb_k_delta *args); /* the fast form of it */
 int32_t HB_K(hb_k_delta_update)(const struct hb_k_delta *args);
 int32_t HB_K(hb_k_delta_verify)(const struct hb_k_delta_verify *args);
+int32_t HB_K(hb_k_delta_update_warp)(const struct hb_k_delta *args); /* likewise */
+int32_t HB_K(hb_k_delta_verify_warp)(const struct hb_k_delta_verify *args);
 int32_t HB_K(hb_k_decay_prefill)(const struct hb_k_decay *args);
 int32_t HB_K(hb_k_decay_update)(const struct hb_k_decay *args);
 int32_t HB_K(hb_k_decay_verify)(const struct hb_k_decay_verify *args);

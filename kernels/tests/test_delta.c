@@ -192,13 +192,13 @@ static void prefill_matches_the_recurrence(void **state) {
 
 static void update_matches_the_recurrence(void **state) {
     (void)state;
-    for (int i = 0; i < 2 * N_SHAPES * N_VARIANTS; i++) {
+    for (int i = 0; i < 2 * N_SHAPES * N_VARIANTS * HB_N_FORMS; i++) {
         struct delta_case c = {0};
         if (!rig_open(&c.rig, i & 1, (uint32_t)i)) {
             continue;
         }
-        make_case(&c, &shapes[i / 2 % N_SHAPES], &variants[i / 2 / N_SHAPES], ones, HB_FORM_FAST,
-                  i % 4 < 2 ? &usual : &short_keys);
+        make_case(&c, &shapes[i / 2 % N_SHAPES], &variants[i / 2 / N_SHAPES % N_VARIANTS], ones,
+                  i / 2 / N_SHAPES / N_VARIANTS, i % 4 < 2 ? &usual : &short_keys);
         const struct result r = run_case(&c, CALL_UPDATE);
         assert_true(r.outputs);
         assert_true(r.pool);
@@ -295,6 +295,8 @@ static void state_that_a_thread_cannot_hold_is_refused(void **state) {
     assert_int_equal(c.rig.k->delta_prefill(&args), HB_ERR_DEVICE);
     assert_non_null(strstr(c.rig.k->error_text(), "state_size 257"));
     assert_int_equal(c.rig.k->delta_update(&args), HB_ERR_DEVICE);
+    args.form = HB_FORM_FAST;
+    assert_int_equal(c.rig.k->delta_update(&args), HB_ERR_DEVICE);
     (void)run_case(&c, CALL_PREFILL);
     drop_case(&c);
 }
@@ -306,13 +308,15 @@ static void both_forms_agree_bit_for_bit_on_integers(void **state) {
     static const struct shape small[] = {{4, 5, 4, 2, 4, HB_FP32, HB_FP32, 0},
                                          {4, 5, 4, 2, 4, HB_FP32, HB_FP32, 1}};
     static const int32_t lens[N_ROWS] = {7, 2, 3, 6, 1};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         struct delta_case c[HB_N_FORMS];
         memset(c, 0, sizeof c);
         int opened = 0;
         for (int32_t form = 0; form < HB_N_FORMS && rig_open(&c[form].rig, i % 2, 9); form++) {
-            make_case(&c[form], &small[i / 2], &exact, lens, form, &integral);
-            assert_int_equal(c[form].rig.k->delta_prefill(&c[form].args), HB_OK);
+            make_case(&c[form], &small[i / 2 % 2], &exact, i < 4 ? lens : ones, form, &integral);
+            assert_int_equal(i < 4 ? c[form].rig.k->delta_prefill(&c[form].args)
+                                   : c[form].rig.k->delta_update(&c[form].args),
+                             HB_OK);
             read_results(&c[form]);
             opened++;
         }
@@ -325,7 +329,7 @@ static void both_forms_agree_bit_for_bit_on_integers(void **state) {
     }
 }
 
-/* v0 prefill in parts, by one-token rows, and at once. */
+/* The same operations of v0. */
 static void prefill_by_tokens_equals_decode_steps_bit_for_bit(void **state) {
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -445,15 +449,18 @@ static const struct planted planted[] = {
     {HB_DEFECT_DELTA_HEAD_MAP, HB_FORM_V0, CALL_PREFILL, 0, &usual, 0, 0},
     {HB_DEFECT_DELTA_HEAD_MAP, HB_FORM_FAST, CALL_PREFILL, 0, &usual, 0, 0},
     {HB_DEFECT_DELTA_HEAD_MAP, HB_FORM_FAST, CALL_UPDATE, 0, &usual, 0, 0},
+    {HB_DEFECT_DELTA_HEAD_MAP, HB_FORM_V0, CALL_UPDATE, 0, &usual, 0, 0},
     {HB_DEFECT_DELTA_DECAY_SIGN, HB_FORM_V0, CALL_PREFILL, 0, &usual, 0, 0},
     {HB_DEFECT_DELTA_DECAY_SIGN, HB_FORM_FAST, CALL_PREFILL, 6, &usual, 0, 0},
     {HB_DEFECT_DELTA_DECAY_SIGN, HB_FORM_FAST, CALL_UPDATE, 0, &usual, 0, 0},
+    {HB_DEFECT_DELTA_DECAY_SIGN, HB_FORM_V0, CALL_UPDATE, 0, &usual, 0, 0},
     {HB_DEFECT_DELTA_ZERO_GATE, HB_FORM_V0, CALL_PREFILL, 0, &rounded_gates, 0, 0},
     {HB_DEFECT_DELTA_ZERO_GATE, HB_FORM_FAST, CALL_PREFILL, 6, &rounded_gates, 0, 0},
     {HB_DEFECT_DELTA_ZERO_GATE, HB_FORM_FAST, CALL_PREFILL, 0, &usual, 1, 1},
     {HB_DEFECT_DELTA_L2_EPS, HB_FORM_V0, CALL_PREFILL, 0, &short_keys, 0, 0},
     {HB_DEFECT_DELTA_L2_EPS, HB_FORM_FAST, CALL_PREFILL, 6, &short_keys, 0, 0},
     {HB_DEFECT_DELTA_L2_EPS, HB_FORM_FAST, CALL_UPDATE, 0, &short_keys, 0, 0},
+    {HB_DEFECT_DELTA_L2_EPS, HB_FORM_V0, CALL_UPDATE, 0, &short_keys, 0, 0},
     {HB_DEFECT_DELTA_LAYOUT, HB_FORM_V0, CALL_PREFILL, 6, &usual, 0, 0},
     {HB_DEFECT_DELTA_LAYOUT, HB_FORM_FAST, CALL_PREFILL, 6, &usual, 0, 0},
     {HB_DEFECT_DELTA_LAYOUT, HB_FORM_FAST, CALL_PREFILL, 0, &usual, 1, 1}, /* P is not N */
@@ -462,6 +469,7 @@ static const struct planted planted[] = {
     {HB_DEFECT_DELTA_MASKED_EXP, HB_FORM_FAST, CALL_PREFILL, 0, &usual, 1, 1},
     {HB_DEFECT_DELTA_PREDICTION, HB_FORM_V0, CALL_PREFILL, 0, &usual, 0, 0},
     {HB_DEFECT_DELTA_PREDICTION, HB_FORM_FAST, CALL_UPDATE, 6, &usual, 0, 0},
+    {HB_DEFECT_DELTA_PREDICTION, HB_FORM_V0, CALL_UPDATE, 6, &usual, 0, 0},
 };
 
 /* Variant 3 has raw betas, so that rounded gates are exactly 0 now and then. */
