@@ -57,12 +57,12 @@ static void verify_windows_of_attention_go_by_the_path(void **state) {
     for (int32_t i = 0; i < 2 * HB_N_FLOAT_DTYPES; i++) {
         world_config = windows[i % 2];
         open_requests(i / 2, i % 2, HB_ORDER_RANDOM, 0);
-        make_trees();
-        assert_int_equal(verify(), 0);
-        commit_ok(plan_of(2, 4, 2, 0), 0);
-        w.pos[R0] += 3;
-        w.pos[R1] += 2;
         make_chains(DRAFT, NULL, 1);
+        assert_int_equal(verify(), 0);
+        commit_ok(plan_of(2, 1, 4, 0), 0);
+        w.pos[R0] += 2;
+        w.pos[R1] += 5;
+        make_trees();
         assert_int_equal(verify(), 0);
         close_world();
     }

@@ -201,7 +201,7 @@ static void prefill_matches_double_loop(void **state) {
     for (int table = 0; table < 2; table++) {
         for (int i = 0; i < N_LENS; i++) {
             for (int32_t width = 2; width <= HB_MAX_CONV_WIDTH; width++) {
-                for (int k = 0; k < 2 * HB_N_FLOAT_DTYPES * HB_N_CONV_STATE_LENS; k++) {
+                for (int k = 0; k < 4 * HB_N_FLOAT_DTYPES; k++) {
                     state_len = k / 2 / HB_N_FLOAT_DTYPES;
                     const struct result r = run_prefill(table, all_lens[i], k % 2, width,
                                                         k / 2 % HB_N_FLOAT_DTYPES, 0, 0, NULL);
@@ -250,7 +250,7 @@ static void run_update(int table, int32_t dtype, int32_t defect, struct result *
 static void update_matches_double_loop(void **state) {
     (void)state;
     for (int table = 0; table < 2; table++) {
-        for (int32_t k = 0; k < HB_N_FLOAT_DTYPES * HB_N_CONV_STATE_LENS; k++) {
+        for (int32_t k = 0; k < 2 * HB_N_FLOAT_DTYPES; k++) {
             struct result r;
             state_len = k / HB_N_FLOAT_DTYPES;
             run_update(table, k % HB_N_FLOAT_DTYPES, 0, &r);
