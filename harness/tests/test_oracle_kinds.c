@@ -277,7 +277,8 @@ static void short_conv_rounds_the_product(void **unused) {
                                        &out, &bound, NULL, NULL, 0),
                          0);
         assert_true(s->conv[0] == rows[k].want);
-        assert_true(isfinite(rows[k].want) ? out == rows[k].want && isfinite(bound) : isinf(bound));
+        assert_true(isinf(rows[k].want) || out == rows[k].want);
+        assert_int_equal(isinf(bound) != 0, fabs(rows[k].want) > 65000.0);
         hb_ref_state_free(s);
     }
 }
