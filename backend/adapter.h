@@ -47,9 +47,9 @@ struct hb_layer_io {
  * "conv" [NS+1, channels, W] act dtype and "temporal" [NS+1, H, P, N] (layout KV: [NS+1, H, N, P]) state dtype, per linear
  * layer (oldest conv input first). channels: dim; short conv, Mamba1: d_inner; lightning: no conv region. W = K-1, or K (FULL).
  * Short conv: no temporal region. The intermediate caches and rings likewise; below, "Mamba2 layer" means linear layer.
- * "intermediate_conv" [SR, D, dim, W] act dtype and "intermediate_ssm" [SR, D, H*P, N] state dtype, per Mamba2 layer, where
- * config spec_rows SR > 0, D = max_draft: window and state after each node along its path, by batch row;
- * window_layout STRIP: "intermediate_conv" [SR, dim, max_draft+K-2] instead, window after node t = columns t..t+W-1;
+ * "intermediate_conv" [SR, D, dim, W] act dtype and "intermediate_ssm" [SR, D, H*P, N] (KV: [SR, D, H*N, P]) state dtype, per
+ * Mamba2 layer, where config spec_rows SR > 0, D = max_draft: window and state after each node along its path, by batch row;
+ * window_layout STRIP: "intermediate_conv" [SR, dim, max_draft+W-1] instead, window after node t = columns t..t+W-1;
  * "kv_k", "kv_v" [n_kv, HKV, D] act dtype, per attention layer; "req_to_slot" [req_pool_size] int32 (layer -1);
  * "slot_kind" [NS+1] int32 (layer -1), by slot; further tables under names of the backend's own.
  * Where pool_pad > 0: "conv_pad", "temporal_pad" [NS+1, pool_pad], state, per Mamba2 layer: what no forward may write.
