@@ -28,6 +28,9 @@ HB_INLINE void hb_store(void *array, int64_t index, int32_t dtype, float value) 
 
 /* What storing a value as dtype and loading it again gives. */
 HB_INLINE float hb_round(float value, int32_t dtype) {
+    if (dtype == HB_FP16) {
+        return hb_fp16_to_float(hb_fp16_from_float(value));
+    }
     return dtype == HB_BF16 ? hb_bf16_to_float(hb_bf16_from_float(value)) : value;
 }
 
