@@ -7,6 +7,8 @@
 #include <string.h>
 
 #define L2_EPS 1e-6
+/* Products of two vectors with smaller norms are within the range of fp32. */
+#define MOST_NORM 0x1p60
 
 /* Doubles of both forms: qk, dqk, norms, th, eta, a, rel, ew. */
 static double common_work(const struct hb_ref_dims *d) {
@@ -168,7 +170,7 @@ double hb_ref_delta_correct(const struct hb_ref_delta *k, const struct hb_ref_de
     const double d = s->beta * (c->v - t->ks);
     c->d_size = fabs(d) + beta * s->k.norm * t->moved + local;
     c->e = s->rho * t->moved + s->k.norm * local + s->k.dnorm * c->d_size;
-    c->top = sizes <= (double)FLT_MAX ? c->d_size : (double)INFINITY;
+    c->top = hb_ref_max(sizes, c->d_size * (1.0 + n_k));
     return d;
 }
 
@@ -217,11 +219,11 @@ static int32_t group_of(const struct hb_ref_delta *k, int32_t head) {
                                                 : head / (k->d.heads / k->d.groups);
 }
 
-static void finish_column(const struct hb_ref_delta *k, int64_t i,
-                          const struct hb_ref_delta_col *c) {
+static void finish_column(const struct hb_ref_delta *k, int64_t i, const struct hb_ref_delta_col *c,
+                          double state_error) {
     const double scale = fabs(k->scale);
     double e = scale * (c->eo + 6.0 * HB_REF_U32 * (c->mo + c->eo)) + HB_REF_TINY;
-    if (!(c->top <= (double)FLT_MAX && c->mo + c->eo <= (double)FLT_MAX)) {
+    if (!(state_error <= DBL_MAX && c->mo + c->eo <= (double)FLT_MAX)) {
         e = (double)INFINITY;
     }
     k->box->y[i] = k->scale * c->o;
@@ -235,6 +237,7 @@ static void advance_head(struct hb_ref_delta *k, int32_t head) {
     struct hb_ref_delta_head s = {.a = k->a, .rel = k->rel, .ew = k->ew};
     s.q = vec_of(k, group);
     s.k = vec_of(k, k->d.groups + group);
+    s.in_range = s.q.norm + s.q.dnorm < MOST_NORM && s.k.norm + s.k.dnorm < MOST_NORM;
     load_decays(k, head);
     load_beta(k, head, &s);
     recurrence_head(k, &s);
@@ -253,8 +256,9 @@ static void advance_head(struct hb_ref_delta *k, int32_t head) {
         } else {
             recurrence_column(k, &s, &c);
         }
-        *e = c.e;
-        finish_column(k, i, &c);
+        /* what overflows once may stay in the state, and as inf or NaN in what is made of it */
+        *e = c.top <= (double)FLT_MAX && s.in_range ? c.e : (double)INFINITY;
+        finish_column(k, i, &c, *e);
     }
 }
 

@@ -23,7 +23,8 @@ struct hb_ref_delta_head {
     const double *ew;  /* [N] chunk form: expm1(2 gq W), what a new term costs once it decays */
     double a_max, rel_max;
     double beta, dbeta;
-    double rho; /* norm of I - beta k k^T */
+    double rho;       /* norm of I - beta k k^T */
+    int32_t in_range; /* no product of vectors, and no entry of the system, can overflow */
 };
 
 /* One value column at one token. */

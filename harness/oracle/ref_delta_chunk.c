@@ -94,7 +94,7 @@ static void head_decays(struct hb_ref_delta *k, int32_t head, struct hb_ref_delt
 
 /* Row of A: beta k_i k_j D_ij for the tokens of the ring, and of T = (I + A)^-1, of which entry
  * (i, j) depends on the tokens j..i only, wherever the chunk starts. */
-static void head_rows(struct hb_ref_delta *k, int32_t head, const struct hb_ref_delta_head *s) {
+static void head_rows(struct hb_ref_delta *k, int32_t head, struct hb_ref_delta_head *s) {
     struct hb_ref_delta_chunk *c = &k->chunk;
     const int32_t n = k->d.state_size;
     double *keys = c->keys + (int64_t)head * c->ring * n;
@@ -119,6 +119,7 @@ static void head_rows(struct hb_ref_delta *k, int32_t head, const struct hb_ref_
             sum -= c->a[place(c, l)] * inverse[(int64_t)place(c, l) * c->ring + j];
         }
         row[j] = sum;
+        s->in_range = s->in_range && fabs(sum) < 0x1p60;
     }
     row[c->at] = 1.0;
 }
@@ -259,6 +260,7 @@ void hb_ref_delta_chunk_column(struct hb_ref_delta *k, int32_t head, int32_t p,
     r.t.moved = s->a_max * c->e * (1.0 + s->rel_max) + r.grow;
     r.t.extra = beta * r.loss + k->own.solve * size;
     const double d = hb_ref_delta_correct(k, s, &r.t, c);
+    c->top = hb_ref_max(c->top, size);
     k->box->reach[column] += (1.0 + c->d_size) * (1.0 + s->k.norm);
     add_term(k, s, at, d, c);
 }

@@ -79,9 +79,9 @@ static inline float delta_value(const struct delta_model *m, int32_t i) {
 
 /* Range of the raw gates: what softplus makes of them is the decay. */
 static inline void delta_gates(struct delta_model *m) {
-    static const float range[N_DELTA_CLASSES][2] = {{-2.0F, 2.0F},   {-1.0F, 30.0F}, {-14.0F, -8.0F},
-                                                    {-10.0F, -5.0F}, {-8.0F, -4.0F}, {-3.0F, 1.0F},
-                                                    {-8.0F, 8.0F},   {-2.0F, 2.0F}};
+    static const float range[N_DELTA_CLASSES][2] = {
+        {-2.0F, 2.0F},  {-1.0F, 30.0F}, {-14.0F, -8.0F}, {-10.0F, -5.0F},
+        {-8.0F, -4.0F}, {-3.0F, 1.0F},  {-8.0F, 8.0F},   {-2.0F, 2.0F}};
     const int32_t decays = m->gates - m->config.n_heads;
     for (int32_t t = 0; t < DELTA_LEN; t++) {
         float *g = m->ab + t * m->gates;

@@ -13,7 +13,7 @@ enum { DSIM_CHUNK = 16, DSIM_N = 16 };
 struct dsim {
     const struct delta_model *m;
     int32_t chunked, act, op_bf16, state_bf16, reversed; /* act: enum hb_dtype */
-    int32_t sums;       /* enum hb_cumsum */
+    int32_t sums;                                        /* enum hb_cumsum */
     int32_t late_decay; /* recurrence: decay after the prediction's sum; scale of q after the sum */
     int32_t direct;     /* chunks: substitution for each column instead of the inverse */
     int32_t grid;       /* tokens of a chunk, at most the chunk size */
@@ -114,8 +114,8 @@ static inline float dsim_dot(const struct dsim *s, const float *a, const float *
 static inline void dsim_vector(const struct dsim *s, int32_t t, int32_t head, int32_t which,
                                float *out) {
     const struct hb_config *c = &s->m->config;
-    const int32_t group = c->head_map == HB_HEADS_TILE ? head % c->n_groups
-                                                       : head / (c->n_heads / c->n_groups);
+    const int32_t group =
+        c->head_map == HB_HEADS_TILE ? head % c->n_groups : head / (c->n_heads / c->n_groups);
     const float *x = s->c + t * s->m->dim + (which * c->n_groups + group) * c->state_size;
     const float sum = dsim_dot(s, x, x);
     float r = 1.0F;
