@@ -200,7 +200,8 @@ static int32_t buf_at(const void *handle, struct hb_buf buf, uint64_t bytes, cha
     if (bytes > buf.bytes || (buf.id == 0 && bytes > 0)) {
         return hb_fail(err, HB_RULE_BUFFER_RANGE, -1, (int64_t)bytes, (int64_t)buf.bytes);
     }
-    *at = (char *)(uintptr_t)buf.id + buf.offset; /* NOLINT(performance-no-int-to-ptr): as above */
+    /* NOLINTNEXTLINE(performance-no-int-to-ptr): as above */
+    *at = buf.id != 0 ? (char *)(uintptr_t)buf.id + buf.offset : NULL;
     return HB_OK;
 }
 

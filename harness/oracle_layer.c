@@ -24,9 +24,11 @@ void hb_oracle_work_free(struct hb_oracle_work *w) {
     memset(w, 0, sizeof *w);
 }
 
-/* The adapter's buffers are named by number; this backend's number is the address. */
+/* The adapter's buffers are named by number; this backend's number is the address. A kind that does
+ * not read a buffer may get none. */
 static char *buf_bytes(const struct hb_buf *buf) {
-    return (char *)(uintptr_t)buf->id + buf->offset; /* NOLINT(performance-no-int-to-ptr) */
+    /* NOLINTNEXTLINE(performance-no-int-to-ptr) */
+    return buf->id != 0 ? (char *)(uintptr_t)buf->id + buf->offset : NULL;
 }
 
 static int is_verify(const struct hb_oracle *o) {
