@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The gated delta rule, GDN and KDA (ops-delta.md 1.2 and 2), token by token: prefill in its
- * simplest order, one-token rows, draft nodes. All three advance the state by run_token, so that with
- * fp32 states they agree bit for bit. The fast forms: delta_chunk.cu, delta_warp.cu. */
+ * simplest order, one-token rows, draft nodes. All three advance the state by run_token, so that
+ * with fp32 states they agree bit for bit. The fast forms: delta_chunk.cu, delta_warp.cu. */
 #include "kernels/delta.cuh"
 #include "kernels/launchers.cuh"
 
@@ -120,8 +120,9 @@ HB_INLINE int64_t entry_index(const struct hb_k_delta_verify &args, int32_t row,
 }
 
 /* states [SR, max_draft, slot] st; the pool is only read. A thread writes its y column and its N
- * elements of every entry, and reads back none but its own. Nodes ascending. A chain keeps the state
- * in fp32 from node to node; a tree starts each node but the root from its parent's stored entry. */
+ * elements of every entry, and reads back none but its own. Nodes ascending. A chain keeps the
+ * state in fp32 from node to node; a tree starts each node but the root from its parent's stored
+ * entry. */
 HB_KERNEL(delta_verify_v0_kernel, struct hb_k_delta_verify, args) {
     const struct hb_k_delta &delta = args.delta;
     const struct item item = item_of(delta, (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD);

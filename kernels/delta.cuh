@@ -48,8 +48,9 @@ HB_INLINE int64_t hb_delta_slot_index(const struct hb_k_delta &args, int32_t slo
 
 /* The layout of states; with a planted defect the other one, where both have the same size. */
 HB_INLINE int32_t hb_delta_layout(const struct hb_k_delta &args) {
-    const int32_t is_kv = (args.state_layout == HB_STATE_KV) !=
-                          (HB_DEFECT(args.defect, DELTA_LAYOUT) && args.head_dim == args.state_size);
+    const int32_t is_other =
+        HB_DEFECT(args.defect, DELTA_LAYOUT) && args.head_dim == args.state_size;
+    const int32_t is_kv = (args.state_layout == HB_STATE_KV) != is_other;
     return is_kv ? HB_STATE_KV : HB_STATE_VK;
 }
 

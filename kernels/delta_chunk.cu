@@ -51,6 +51,12 @@ HB_INLINE int32_t chunk_rows(const struct hb_k_delta &args) {
     return args.chunk_size < MAX_CHUNK ? args.chunk_size : MAX_CHUNK;
 }
 
+/* Four values of p in a row of an array [.., TILE_P]. Shared memory is small: int32_t. */
+HB_INLINE hb_vec4 *quad_at(float *array, int32_t row, int32_t quad) {
+    const int32_t at = row * QUADS + quad;
+    return (hb_vec4 *)array + at;
+}
+
 HB_INLINE float sum_at(const struct chunk &s, int32_t j, int32_t c) {
     return s.sum[j * s.sum_stride + (s.sum_stride > 1 ? c : 0)];
 }
@@ -174,9 +180,9 @@ HB_INLINE void read_state(const struct hb_k_delta &args, const struct chunk &s) 
         const int32_t row = item / n_quads(s);
         const int32_t quad = item % n_quads(s);
         const int32_t i = s.i0 + row;
-        hb_vec4 *before = (hb_vec4 *)s.before + row * QUADS + quad;
-        hb_vec4 *out = (hb_vec4 *)s.out + row * QUADS + quad;
-        const hb_vec4 *h = (const hb_vec4 *)s.h + (int64_t)s.c0 * QUADS + quad;
+        hb_vec4 *before = quad_at(s.before, row, quad);
+        hb_vec4 *out = quad_at(s.out, row, quad);
+        const hb_vec4 *h = quad_at(s.h, s.c0, quad);
         hb_vec4 predicted = s.c0 > 0 ? *before : hb_zero4();
         hb_vec4 read = s.c0 > 0 ? *out : hb_zero4();
         for (int32_t c = 0; c < s.n_c; c++, h += QUADS) {
@@ -195,10 +201,9 @@ HB_INLINE void subtract_earlier(const struct chunk &s) {
     for (int32_t item = HB_THREAD; item < s.n_i * n_quads(s); item += HB_THREADS) {
         const int32_t row = item / n_quads(s);
         const int32_t quad = item % n_quads(s);
-        hb_vec4 *n = (hb_vec4 *)s.n + (s.i0 + row) * QUADS + quad;
-        const hb_vec4 *before = (const hb_vec4 *)s.before + row * QUADS + quad;
-        const hb_vec4 *earlier = (const hb_vec4 *)s.n + quad;
-        hb_vec4 sum = hb_add_scaled4(*n, -1.0f, *before);
+        hb_vec4 *n = quad_at(s.n, s.i0 + row, quad);
+        const hb_vec4 *earlier = quad_at(s.n, 0, quad);
+        hb_vec4 sum = hb_add_scaled4(*n, -1.0f, *quad_at(s.before, row, quad));
         for (int32_t j = 0; j < s.i0; j++, earlier += QUADS) {
             sum = hb_add_scaled4(sum, -s.solve[row * s.size + j], *earlier);
         }
@@ -209,12 +214,11 @@ HB_INLINE void subtract_earlier(const struct chunk &s) {
 /* The rows of the tile one after the other. A thread owns four columns: no barrier lies between. */
 HB_INLINE void substitute(const struct chunk &s) {
     for (int32_t quad = HB_THREAD; quad < n_quads(s); quad += HB_THREADS) {
-        hb_vec4 *n = (hb_vec4 *)s.n + s.i0 * QUADS + quad;
+        hb_vec4 *n = quad_at(s.n, s.i0, quad);
         for (int32_t row = 0; row < s.n_i; row++) {
-            const float *solve = s.solve + row * s.size + s.i0;
             hb_vec4 sum = n[row * QUADS];
             for (int32_t j = 0; j < row; j++) {
-                sum = hb_add_scaled4(sum, -solve[j], n[j * QUADS]);
+                sum = hb_add_scaled4(sum, -s.solve[row * s.size + s.i0 + j], n[j * QUADS]);
             }
             n[row * QUADS] = hb_scale4(s.beta[s.i0 + row], sum);
         }
@@ -226,8 +230,8 @@ HB_INLINE void write_outputs(const struct hb_k_delta &args, const struct chunk &
         const int32_t row = item / n_quads(s);
         const int32_t quad = item % n_quads(s);
         const int32_t i = s.i0 + row;
-        const hb_vec4 *n = (const hb_vec4 *)s.n + quad;
-        hb_vec4 sum = ((const hb_vec4 *)s.out)[row * QUADS + quad];
+        const hb_vec4 *n = quad_at(s.n, 0, quad);
+        hb_vec4 sum = *quad_at(s.out, row, quad);
         for (int32_t j = 0; j <= i; j++, n += QUADS) {
             sum = hb_add_scaled4(sum, s.attend[row * s.size + j], *n);
         }
@@ -280,8 +284,8 @@ HB_INLINE void advance_state(const struct hb_k_delta &args, const struct chunk &
     for (int32_t item = HB_THREAD; item < s.n_c * n_quads(s); item += HB_THREADS) {
         const int32_t c = item / n_quads(s);
         const int32_t quad = item % n_quads(s);
-        hb_vec4 *h = (hb_vec4 *)s.h + (int64_t)(s.c0 + c) * QUADS + quad;
-        const hb_vec4 *n = (const hb_vec4 *)s.n + quad;
+        hb_vec4 *h = quad_at(s.h, s.c0 + c, quad);
+        const hb_vec4 *n = quad_at(s.n, 0, quad);
         const float last = sum_at(s, s.len - 1, c);
         hb_vec4 sum = hb_scale4(hb_exp(last), *h);
         for (int32_t j = 0; j < s.len; j++, n += QUADS) {

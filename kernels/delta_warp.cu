@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One-token rows and draft nodes of the gated delta rule (ops-delta.md 1.2 and 2), fast form: a warp
- * owns 8 values of p of one head of one row, and its lanes share the state elements n: lane, lane +
- * 32, ... A lane sums its n ascending, then the lanes are added as a butterfly: one order, whatever
- * the schedule. Both kernels advance the state by run_token, so that with fp32 states they agree bit
- * for bit. */
+ * One-token rows and draft nodes of the gated delta rule (ops-delta.md 1.2 and 2), fast form: a
+ * warp owns 8 values of p of one head of one row, and its lanes share the state elements n: lane,
+ * lane + 32, ... A lane sums its n ascending, then the lanes are added as a butterfly: one order,
+ * whatever the schedule. Both kernels advance the state by run_token, so that with fp32 states they
+ * agree bit for bit. */
 #include "kernels/delta.cuh"
 #include "kernels/launchers.cuh"
 
@@ -23,7 +23,7 @@ HB_INLINE struct tile tile_of(const struct hb_k_delta &args) {
     return tile;
 }
 
-/* The lane's elements of the entry at index of states, whose elements are laid out like a slot's. */
+/* The lane's elements of the entry at index of states, which is laid out like a slot. */
 HB_INLINE void load_state(const struct hb_k_delta &args, const struct tile &tile,
                           const void *states, int64_t index, float h[PER_LANE][P_PER_WARP]) {
     const int64_t stride = hb_delta_stride(args);

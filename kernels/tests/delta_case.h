@@ -180,8 +180,9 @@ static inline void step_column(struct delta_case *c, const struct token *t, stru
     const double e = decay * (st->e[p] + ra * (sqrt(norm) + st->e[p])) + FLOOR;
     const double rest = t->v[p] - prediction;
     const double d = t->beta * rest;
-    const double dl = fabs(t->beta) * ((sums + en) * size + 2 * U32 * (fabs(t->v[p]) + fabs(prediction))) +
-                      (t->dbeta + 2 * U32 * fabs(t->beta)) * fabs(rest);
+    const double terms = (sums + en) * size + 2 * U32 * (fabs(t->v[p]) + fabs(prediction));
+    const double dl =
+        fabs(t->beta) * terms + (t->dbeta + 2 * U32 * fabs(t->beta)) * fabs(rest);
     for (int32_t n = 0; n < n_n; n++) {
         st->h[n][p] += t->k[n] * d;
         norm_new += st->h[n][p] * st->h[n][p];
@@ -189,8 +190,8 @@ static inline void step_column(struct delta_case *c, const struct token *t, stru
         mag += fabs(t->q[n] * st->h[n][p]);
     }
     st->e[p] = rho * e + t->nk * (dl + fabs(d) * (en + 2 * U32)) + U32 * sqrt(norm_new);
-    const double error = fabs(scale) * (t->nq * st->e[p] * (1 + sums) + (sums + en + 3 * U32) * mag);
-    expect_y(c, token, head, p, scale * y, error);
+    const double error = t->nq * st->e[p] * (1 + sums) + (sums + en + 3 * U32) * mag;
+    expect_y(c, token, head, p, scale * y, fabs(scale) * error);
 }
 
 /* ---- chunks ---- */
