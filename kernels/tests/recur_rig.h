@@ -48,7 +48,7 @@ struct result {
 static const struct shape shapes[] = {
     {4, 8, 16, 2, 8, HB_FP32, HB_FP32},   {4, 3, 5, 1, 4, HB_BF16, HB_FP32},
     {2, 11, 33, 2, 16, HB_BF16, HB_BF16}, {1, 1, 1, 1, 1, HB_FP32, HB_BF16},
-    {6, 17, 40, 3, 64, HB_FP32, HB_FP32},
+    {6, 17, 40, 3, 64, HB_FP32, HB_FP32}, {2, 5, 7, 1, 8, HB_FP16, HB_FP32},
 };
 /* around one token, the chunk and its tile of 16 */
 static const int32_t lens_of[][N_ROWS] = {{1, 2, 3, 4, 0}, {8, 9, 2, 16, 7}, {33, 1, 1, 17, 64}};
@@ -136,7 +136,8 @@ static inline void expect_token(struct recur_case *c, struct element *e, int32_t
     err = fabs(c->scale) * ((1 + ky) * err + (ky + 2 * U32) * mag) + 4 * U32 * fabs(skip) +
           U32 * (fabs(c->scale) * mag + fabs(skip));
     c->want[at] = c->scale * y + skip;
-    c->bound[at] = err + u_of(c->s.act_dtype) * (fabs(c->want[at]) + err) + FLOOR;
+    c->bound[at] = err + u_of(c->s.act_dtype) * (fabs(c->want[at]) + err) +
+                   floor_of(c->s.act_dtype);
 }
 
 static inline void expect_row(struct recur_case *c, int32_t row, int32_t head, int32_t p) {

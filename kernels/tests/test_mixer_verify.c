@@ -7,7 +7,7 @@
 static const struct shape shapes[] = {
     {4, 2, 3, 2, 4, HB_FP32, HB_FP32},   {2, 10, 35, 1, 3, HB_FP32, HB_FP32},
     {4, 9, 40, 2, 2, HB_BF16, HB_FP32},  {1, 3, 70, 1, 4, HB_BF16, HB_BF16},
-    {2, 8, 256, 1, 4, HB_FP32, HB_BF16},
+    {2, 8, 256, 1, 4, HB_FP32, HB_BF16}, {2, 3, 5, 1, 3, HB_FP16, HB_FP32},
 };
 enum { N_CASES = CASES_PER_SHAPE * sizeof shapes / sizeof shapes[0] };
 

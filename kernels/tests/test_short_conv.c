@@ -51,7 +51,8 @@ static void expect_output(struct short_case *c, int32_t row, int32_t channel, in
     const size_t at = token * DIM + (size_t)channel;
     const double bound = fabs(gate) * gam(width + 2, U32) * mag;
     c->want[at] = gate * sum;
-    c->bound[at] = bound + u_of(c->args.act_dtype) * (fabs(gate * sum) + bound) + FLOOR;
+    c->bound[at] = bound + u_of(c->args.act_dtype) * (fabs(gate * sum) + bound) +
+                   floor_of(c->args.act_dtype);
 }
 
 static void expect_window(struct short_case *c, int32_t row, int32_t channel, int32_t slot,
@@ -176,7 +177,7 @@ enum { N_LENS = sizeof all_lens / sizeof *all_lens };
 
 static void calls_match_the_double_loop(void **state) {
     (void)state;
-    for (int i = 0; i < 2 * N_LENS * 3 * 2 * 2 * HB_N_FORMS * 2; i++) {
+    for (int i = 0; i < 2 * N_LENS * 3 * 2 * HB_N_FORMS * HB_N_FLOAT_DTYPES * 2; i++) {
         struct short_case c = {0};
         if (!rig_open(&c.rig, i & 1, (uint32_t)i)) {
             continue;
@@ -186,10 +187,13 @@ static void calls_match_the_double_loop(void **state) {
         k /= N_LENS;
         const int32_t width = 2 + k % 3;
         k /= 3;
-        const enum call call = k / 8 ? CALL_UPDATE : CALL_PREFILL;
-        make_case(&c, call == CALL_UPDATE ? ones : lens, width, k % 2,
-                  k / 2 % 2 ? HB_BF16 : HB_FP32, 1.5f);
-        c.args.form = k / 4 % HB_N_FORMS;
+        const int32_t is_full = k % 2;
+        const int32_t form = k / 2 % HB_N_FORMS;
+        const int32_t dtype = k / 2 / HB_N_FORMS % HB_N_FLOAT_DTYPES;
+        const enum call call =
+            k / 2 / HB_N_FORMS / HB_N_FLOAT_DTYPES ? CALL_UPDATE : CALL_PREFILL;
+        make_case(&c, call == CALL_UPDATE ? ones : lens, width, is_full, dtype, 1.5f);
+        c.args.form = form;
         if (i % 5 == 0) {
             c.args.bias = NULL;
         }
@@ -277,6 +281,8 @@ static void planted_defects_are_noticed(void **state) {
         for (int call = CALL_PREFILL; call <= CALL_UPDATE; call++) {
             const int32_t *lens = call == CALL_UPDATE ? ones : all_lens[1];
             r = run_defect((enum call)call, form, HB_BF16, HB_DEFECT_SHORT_CONV_UNROUNDED, lens);
+            assert_true(!r.outputs && r.pool);
+            r = run_defect((enum call)call, form, HB_FP16, HB_DEFECT_SHORT_CONV_UNROUNDED, lens);
             assert_true(!r.outputs && r.pool);
             r = run_defect((enum call)call, form, HB_FP32, HB_DEFECT_SHORT_CONV_UNROUNDED, lens);
             assert_true(r.outputs && r.pool); /* the product is rounded to fp32 anyway */
