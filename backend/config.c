@@ -374,7 +374,7 @@ static int64_t count_unit(const struct hb_config *config, int32_t unit) {
     const int64_t inner = heads * config->head_dim;
     const int64_t counts[N_UNITS] = {
         [UNIT_INNER] = inner,
-        [UNIT_QKV] = inner + 2 * config->n_groups * n,
+        [UNIT_QKV] = inner + 2 * (int64_t)config->n_groups * n,
         [UNIT_INNER_3] = 3 * inner,
         [UNIT_INNER_2N] = inner + 2 * n,
         [UNIT_STATE] = inner * n,
