@@ -68,6 +68,8 @@ static int32_t run_schedule(struct check *k, const struct hb_golden_problem *p,
                             int32_t dtype) {
     struct hb_golden_case_result result = {.form = form, .act_dtype = dtype};
     (void)snprintf(result.name, sizeof result.name, "%s", p->name);
+    (void)snprintf(result.op, sizeof result.op, "%s", p->op);
+    hb_golden_needs(p, result.needs, sizeof result.needs);
     (void)snprintf(result.schedule, sizeof result.schedule, "%s", s->name);
     const int32_t status = hb_golden_run(k->backend, &k->caps, p, s, k->o, kind, &result, k->err);
     if (status == HB_OK) {

@@ -72,6 +72,9 @@ int32_t hb_golden_import(const char *dir, const cJSON *entry, int32_t row,
                          struct hb_golden_problem *p, struct hb_error *err);
 void hb_golden_problem_free(struct hb_golden_problem *p);
 
+/* The declared variants that the case needs, "kind field=value ..", cut to what fits. */
+void hb_golden_needs(const struct hb_golden_problem *p, char *out, size_t cap);
+
 /* An object of the manifest, and how messages name it. */
 struct hb_golden_object {
     const cJSON *json;
