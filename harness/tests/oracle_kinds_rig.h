@@ -99,11 +99,11 @@ static inline void kit_config(struct kit *k, int32_t kind, int32_t act, int32_t 
                                          k->numbers[3], k->numbers[4], k->numbers[5]};
 }
 
-/* The configuration is the caller's. */
+/* The configuration is the caller's, and the adapter, which is the oracle unless `table` is set. */
 static inline void kit_open(struct kit *k) {
     int32_t ids[5];
     hb_ref_linear_sizes(&k->config, k->config.layer_kind[0], &k->size);
-    k->table = hb_adapter_oracle();
+    k->table = k->table != NULL ? k->table : hb_adapter_oracle();
     if (k->table->create(k->table->ctx, &k->config, &k->params, &k->h, &k->e) != HB_OK) {
         fail_msg("%s", k->e.text);
     }
