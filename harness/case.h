@@ -108,7 +108,8 @@ enum hb_mixer {
 /* Channels of an RMS group: of one key head's value heads, all, of one head. */
 enum hb_norm_span { HB_NORM_GROUP = 0, HB_NORM_WHOLE = 1, HB_NORM_HEAD = 2, HB_N_NORM_SPANS = 3 };
 /* Pages of the KV cache: token slots of a page are contiguous, the first one's number is a multiple of the page size. The
- * pages are given out in a random order, by each request in turn from a region of its own, or from the last one down. */
+ * pages are given out in a random order; from the first one up, so that those of the requests alternate; or from the last
+ * one down. */
 enum hb_kv_page { HB_KV_PAGE_1 = 0, HB_KV_PAGE_16 = 1, HB_KV_PAGE_64 = 2, HB_N_KV_PAGES = 3 };
 enum hb_page_order { HB_PAGES_SHUFFLED = 0, HB_PAGES_INTERLEAVED = 1, HB_PAGES_DESCENDING = 2, HB_N_PAGE_ORDERS = 3 };
 /* Numbers that a case chooses from a short list (case_limits.c). */

@@ -21,6 +21,7 @@ struct work {
     int32_t batch_rows, batch_tokens; /* most of any forward */
     int32_t verify_rows;              /* most rows of any verify, captured or not */
     int32_t prefixes;                 /* tokens before the first forward, summed */
+    int32_t pages; /* of the KV cache, if each row of each step begins one */
     int32_t restarts;                 /* from a checkpoint, or by a match of the prefix cache */
 };
 
@@ -40,6 +41,11 @@ static int32_t step_tokens(const struct hb_case_step *s) {
     return tokens;
 }
 
+/* Most pages that n tokens touch. */
+static int32_t pages_of(const struct hb_case_config *g, int32_t n) {
+    return n == 0 ? 0 : (n - 1) / hb_case_kv_page(g) + 2;
+}
+
 static void measure(const struct hb_case *c, struct work *w) {
     memset(w, 0, sizeof *w);
     int32_t prefix = 0;
@@ -54,7 +60,9 @@ static void measure(const struct hb_case *c, struct work *w) {
         const int32_t tokens = step_tokens(s);
         for (int32_t r = 0; r < s->n_rows && s->kind != HB_STEP_COMMIT; r++) {
             longest = s->row[r].length > longest ? s->row[r].length : longest;
+            w->pages += pages_of(&c->config, s->row[r].length);
         }
+        w->pages += pages_of(&c->config, s->prefix);
         w->tokens += tokens;
         w->context += longest;
         w->longest = longest > w->longest ? longest : w->longest;
@@ -262,6 +270,9 @@ void hb_case_backend_config(const struct hb_case *c, struct hb_config *config) {
     config->max_context = w.context < 4 ? 4 : (w.context + 3) / 4 * 4;
     /* every token and prefix token once, a restarted request's tokens once more */
     config->n_kv = (int32_t)w.tokens + w.prefixes + w.restarts * w.context + 8;
+    if (g->kv_page != HB_KV_PAGE_1) {
+        config->n_kv = (w.pages + 2) * hb_case_kv_page(g);
+    }
     config->max_batch = w.batch_rows + 2;
     config->max_draft = g->max_draft;
     config->spec_rows = w.verify_rows + g->spare_rows;
