@@ -104,7 +104,7 @@ static void move_window(const struct hb_config *c, const struct hb_oracle_layer 
         unsigned char *cached = window_at(c, layer, &size, node, ch);
         if (out != NULL) {
             memcpy(out + (size_t)ch * bytes, cached, bytes);
-        } else {
+        } else if (in != NULL) {
             memcpy(cached, in + (size_t)ch * bytes, bytes);
         }
     }
