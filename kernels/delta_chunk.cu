@@ -214,13 +214,14 @@ HB_INLINE void subtract_earlier(const struct chunk &s) {
 /* The rows of the tile one after the other. A thread owns four columns: no barrier lies between. */
 HB_INLINE void substitute(const struct chunk &s) {
     for (int32_t quad = HB_THREAD; quad < n_quads(s); quad += HB_THREADS) {
-        hb_vec4 *n = quad_at(s.n, s.i0, quad);
         for (int32_t row = 0; row < s.n_i; row++) {
-            hb_vec4 sum = n[row * QUADS];
-            for (int32_t j = 0; j < row; j++) {
-                sum = hb_add_scaled4(sum, -s.solve[row * s.size + s.i0 + j], n[j * QUADS]);
+            const hb_vec4 *earlier = quad_at(s.n, s.i0, quad);
+            hb_vec4 *n = quad_at(s.n, s.i0 + row, quad);
+            hb_vec4 sum = *n;
+            for (int32_t j = 0; j < row; j++, earlier += QUADS) {
+                sum = hb_add_scaled4(sum, -s.solve[row * s.size + s.i0 + j], *earlier);
             }
-            n[row * QUADS] = hb_scale4(s.beta[s.i0 + row], sum);
+            *n = hb_scale4(s.beta[s.i0 + row], sum);
         }
     }
 }
