@@ -30,6 +30,56 @@ static int place_regions(struct hb_run *r) {
     return next ? 0 : -1;
 }
 
+/* The states of a linear layer: entries and their elements; 0: its kind has no such region
+ * (adapter.h). */
+struct state_region {
+    const char *name;
+    int64_t entries, elements;
+    int32_t dtype;
+};
+enum { N_STATE_REGIONS = 4 };
+
+static void list_states(const struct hb_run *r, struct state_region list[N_STATE_REGIONS]) {
+    const struct hb_config *c = &r->config;
+    const int64_t slots = (int64_t)c->n_slots + 1;
+    const int64_t strip = (int64_t)c->max_draft + r->sizes.window - 1;
+    const int is_strip = c->window_layout == HB_WINDOWS_STRIP;
+    const int64_t windows = is_strip ? r->sizes.channels * strip : (int64_t)c->max_draft * r->n_conv;
+    list[0] = (struct state_region){"conv", slots, r->n_conv, c->act_dtype};
+    list[1] = (struct state_region){"temporal", slots, r->n_ssm, c->state_dtype};
+    list[2] = (struct state_region){"intermediate_conv", c->spec_rows, windows, c->act_dtype};
+    list[3] = (struct state_region){"intermediate_ssm", c->spec_rows,
+                                    (int64_t)c->max_draft * r->n_ssm, c->state_dtype};
+}
+
+/* A region that is missing, or one that the kind does not have, would go unchecked. */
+static int check_states(struct hb_run *r) {
+    struct state_region list[N_STATE_REGIONS];
+    list_states(r, list);
+    for (int32_t l = 0; l < r->config.n_layers && r->caps.has_regions; l++) {
+        for (int k = 0; k < N_STATE_REGIONS; k++) {
+            const int32_t i = hb_run_region(r, list[k].name, l);
+            const int64_t n = hb_run_is_linear(r, l) ? list[k].entries * list[k].elements : 0;
+            const int64_t bytes = n * hb_dtype_bytes(list[k].dtype);
+            const int is_right = i < 0 ? n == 0
+                                       : n > 0 && r->region[i].dtype == list[k].dtype &&
+                                             r->region[i].n_dims > 1 &&
+                                             r->region[i].shape[0] == list[k].entries &&
+                                             r->region[i].bytes == (uint64_t)bytes;
+            if (!is_right) {
+                hb_verdict_set(r->v, HB_VERDICT_STATE, "create.regions", list[k].name, 0, 0,
+                               "before the first step: region %s of layer %d has %lld bytes, want "
+                               "%lld entries of %lld elements, %lld bytes",
+                               list[k].name, l, i < 0 ? -1LL : (long long)r->region[i].bytes,
+                               (long long)list[k].entries, (long long)list[k].elements,
+                               (long long)bytes);
+                return -1;
+            }
+        }
+    }
+    return 0;
+}
+
 int hb_run_open_regions(struct hb_run *r) {
     struct hb_error e = {.struct_size = sizeof e};
     int32_t n = 0;
@@ -44,7 +94,14 @@ int hb_run_open_regions(struct hb_run *r) {
             return no_regions(r, "description", &e);
         }
     }
-    return place_regions(r);
+    if (check_states(r)) {
+        return -1;
+    }
+    if (place_regions(r)) {
+        r->no_memory = 1;
+        return -1;
+    }
+    return 0;
 }
 
 /* Noise goes by the name of a region, not by its index: backends with other regions beside see the

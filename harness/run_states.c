@@ -92,27 +92,6 @@ void hb_run_check_temporal(struct hb_run *r, const struct hb_forward *f, int32_t
     allow(r, e);
 }
 
-/* A tracked copy of a state not yet stored: one more rounding to the state type (tolerance.md 3.7).
- */
-static void charge_store(struct hb_run *r, const struct hb_live_row *row,
-                         struct hb_ref_state *state) {
-    if (r->config.state_dtype == HB_FP32) {
-        return;
-    }
-    const struct hb_profile *p = hb_run_profile(r, row);
-    const int32_t n = r->n_ssm;
-    double *before = hb_run_doubles(r, 2 * (size_t)n);
-    if (!before) {
-        return;
-    }
-    double *stored = before + n;
-    hb_ref_state_bounds(&r->config, p, state, 0, before);
-    hb_ref_state_bounds(&r->config, p, state, 1, stored);
-    for (int32_t i = 0; i < n; i++) {
-        state->r[i] += stored[i] - before[i];
-    }
-}
-
 static void observe_conv(struct hb_run *r, int32_t layer, const struct hb_live_row *row,
                          struct hb_entry e, const struct hb_ref_state *state) {
     const int32_t n = r->n_conv;
@@ -185,7 +164,9 @@ static void check_track(struct hb_run *r, struct hb_forward *f, int32_t i, int32
         return;
     }
     if (to[TEMPORAL].region >= 0) {
-        charge_store(r, row, state);
+        /* a copy of a state not yet stored: one more rounding to the state type (tolerance.md 3.7)
+         */
+        hb_ref_state_store(&r->config, hb_run_profile(r, row), state);
         hb_run_check_temporal(r, f, layer, row, row->first + row->length - 1, to[TEMPORAL], state,
                               "state.track", "track");
     }

@@ -38,6 +38,10 @@ double hb_ref_state_bound(const struct hb_config *config, const struct hb_profil
 void hb_ref_state_bounds(const struct hb_config *config, const struct hb_profile *profile,
                          const struct hb_ref_state *state, int32_t stores, double *bound);
 
+/* One more rounding of the temporal state to its type: of a tracked copy that the call itself has not charged. What follows
+ * from the state is then bounded as that of the copy. */
+void hb_ref_state_store(const struct hb_config *config, const struct hb_profile *profile, struct hb_ref_state *state);
+
 /* One call's worth of consecutive tokens of one request in one layer.
  * z [n, d_inner], xbc [n, dim], dt [n, H]: exactly the values handed to the backend (widened).
  * out, bound, mag [n, d_inner]: float64 result after the gated norm, its bound B, and the magnitude against which a bound

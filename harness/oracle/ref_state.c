@@ -185,3 +185,19 @@ void hb_ref_state_bounds(const struct hb_config *config, const struct hb_profile
         bound[i] = stored_bound(state->h[i], state->m[i], state->r[i], u_st, stores);
     }
 }
+
+/* Delta rule: f holds the error of a column in the 2-norm, m the norm of the column. */
+void hb_ref_state_store(const struct hb_config *config, const struct hb_profile *profile,
+                        struct hb_ref_state *state) {
+    const struct hb_ref_dims d = hb_ref_dims_of(config);
+    const int32_t kind = hb_ref_kind_of(config);
+    const double u_st = hb_ref_rates_of(config, profile, 1).u_st;
+    const int is_delta = kind == HB_LAYER_GDN || kind == HB_LAYER_KDA;
+    for (int64_t i = 0; i < d.n_state && u_st > 0.0; i += is_delta ? d.state_size : d.n_state) {
+        double *f = &state->f[i];
+        *f += is_delta ? u_st * (state->m[i] + *f + d.state_size * HB_REF_TINY) : 0.0;
+    }
+    for (int64_t i = 0; i < d.n_state && u_st > 0.0; i++) {
+        state->r[i] += u_st * (fabs(state->h[i]) + state->r[i] + HB_REF_TINY);
+    }
+}
