@@ -478,7 +478,7 @@ static void regions_are_those_of_the_kind(void **state) {
     (void)state;
     for (int32_t i = 0; i < N_KINDS * 8; i++) {
         const int32_t kind = linear_kinds[i % N_KINDS];
-        struct hb_region info;
+        struct hb_region info = {0};
         open_kind(kind, i / N_KINDS, i % 3, 0, 0);
         const int32_t columns = w.config.conv_state_len == HB_CONV_STATE_FULL ? K : W;
         const int32_t is_kv = w.config.state_layout == HB_STATE_KV;
