@@ -8,8 +8,11 @@
 #include "kernels/launchers.cuh"
 
 enum { MAX_STATE = HB_MAX_STATE_SIZE };
-enum { TILE_P = 8, QUADS = TILE_P / 4 }; /* of the chunked form: a thread works on four values of p */
-enum { MOST_TOKENS = 16 };               /* of a chunk */
+enum {
+    TILE_P = 8,
+    QUADS = TILE_P / 4
+};                         /* of the chunked form: a thread works on four values of p */
+enum { MOST_TOKENS = 16 }; /* of a chunk */
 enum { CHUNK_THREADS = HB_SIZE(64, 8) };
 
 /* Tokens of a full chunk: they divide chunk_size, a power of two. */
@@ -93,9 +96,9 @@ HB_INLINE void store_state(const struct hb_k_decay &args, void *to, int64_t at, 
     }
 }
 
-/* qkv [T, dim] act, y [T, H, P] act, pool [NS1, ..] st. One thread owns (row, head, p): writes its y
- * column, its N elements of the row's slot and, where tracked, of slot dst[row]. Tokens ascending.
- * One-token rows are rows too. */
+/* qkv [T, dim] act, y [T, H, P] act, pool [NS1, ..] st. One thread owns (row, head, p): writes its
+ * y column, its N elements of the row's slot and, where tracked, of slot dst[row]. Tokens
+ * ascending. One-token rows are rows too. */
 HB_KERNEL(decay_rows_kernel, struct hb_k_decay, args) {
     const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
     const int32_t p = (int32_t)(item % args.head_dim);
@@ -132,8 +135,8 @@ HB_INLINE int64_t entry_index(const struct hb_k_decay_verify &args, int32_t row,
            hb_element_index(decay.state_layout, head, p, decay.head_dim, decay.state_size);
 }
 
-/* states [SR, max_draft, ..] st; the pool is only read. One thread owns (row, head, p): writes its y
- * column and its N elements of every entry, and reads back none but its own. A chain keeps the
+/* states [SR, max_draft, ..] st; the pool is only read. One thread owns (row, head, p): writes its
+ * y column and its N elements of every entry, and reads back none but its own. A chain keeps the
  * state in fp32 from node to node; a tree starts each node from its parent's stored entry. */
 HB_KERNEL(decay_verify_kernel, struct hb_k_decay_verify, args) {
     const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
@@ -168,14 +171,14 @@ HB_KERNEL(decay_verify_kernel, struct hb_k_decay_verify, args) {
  * columns, entries from n_p on are unused. */
 struct chunk {
     int32_t row, head, p0, n_p;
-    int64_t first;       /* token of the chunk's start */
-    int32_t len, most;   /* tokens of this chunk, of a full one */
-    float *sum;          /* [most + 1] sum[j] = log decay before token j, in the chunk */
-    float *q, *k;        /* [most, N] */
-    float *v;            /* [most, TILE_P] */
-    float *v_end;        /* [most, TILE_P] v decayed to the end of the chunk */
-    float *weight;       /* [most, most] of token j in y of token i, j <= i */
-    float *h;            /* [N, TILE_P] state before the chunk */
+    int64_t first;     /* token of the chunk's start */
+    int32_t len, most; /* tokens of this chunk, of a full one */
+    float *sum;        /* [most + 1] sum[j] = log decay before token j, in the chunk */
+    float *q, *k;      /* [most, N] */
+    float *v;          /* [most, TILE_P] */
+    float *v_end;      /* [most, TILE_P] v decayed to the end of the chunk */
+    float *weight;     /* [most, most] of token j in y of token i, j <= i */
+    float *h;          /* [N, TILE_P] state before the chunk */
 };
 
 HB_INLINE int32_t n_quads(const struct chunk &s) {
@@ -245,9 +248,8 @@ HB_INLINE void write_outputs(const struct hb_k_decay &args, const struct chunk &
     for (int32_t item = HB_THREAD; item < s.len * n_quads(s); item += HB_THREADS) {
         const int32_t i = item / n_quads(s);
         const int32_t quad = item % n_quads(s);
-        const hb_vec4 inside =
-            hb_dot4_from(hb_zero4(), (const hb_vec4 *)s.v + quad, QUADS, s.weight,
-                         (int64_t)i * s.most, 1, i + 1, HB_FP32);
+        const hb_vec4 inside = hb_dot4_from(hb_zero4(), (const hb_vec4 *)s.v + quad, QUADS,
+                                            s.weight, (int64_t)i * s.most, 1, i + 1, HB_FP32);
         const hb_vec4 before =
             hb_dot4_from(hb_zero4(), (const hb_vec4 *)s.h + quad, QUADS, s.q,
                          (int64_t)i * args.state_size, 1, args.state_size, HB_FP32);
@@ -338,7 +340,7 @@ HB_KERNEL(decay_chunk_kernel, struct hb_k_decay, args) {
 
 static size_t shared_bytes(const struct hb_k_decay *args) {
     const int32_t most = CHUNK_TOKENS(args->chunk_size);
-    return HB_SHARED_BYTES(float, most + 1) + 2 * HB_SHARED_BYTES(float, most *args->state_size) +
+    return HB_SHARED_BYTES(float, most + 1) + 2 * HB_SHARED_BYTES(float, most * args->state_size) +
            2 * HB_SHARED_BYTES(float, most *TILE_P) + HB_SHARED_BYTES(float, most *most) +
            HB_SHARED_BYTES(float, args->state_size *TILE_P);
 }

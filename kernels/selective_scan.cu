@@ -116,8 +116,8 @@ HB_INLINE void store_tracked(const struct hb_k_selective &args, int32_t row, int
 }
 
 /* x, y [T, H*P] act, dbc [T, H*P + 2N] act, pool [NS1, ..] st. One thread owns a channel of a row:
- * writes its y column, its N elements of the row's slot and, where tracked, of slot dst[row]. Tokens
- * ascending. One-token rows are rows too. */
+ * writes its y column, its N elements of the row's slot and, where tracked, of slot dst[row].
+ * Tokens ascending. One-token rows are rows too. */
 HB_KERNEL(selective_rows_kernel, struct hb_k_selective, args) {
     const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
     const int32_t row = (int32_t)(item / n_channels(args));
@@ -187,8 +187,8 @@ HB_INLINE int64_t entry_index(const struct hb_k_selective_verify &args, int32_t 
 }
 
 /* states [SR, max_draft, ..] st; the pool is only read. One thread owns a channel of a row: writes
- * its y column and its N elements of every entry, and reads back none but its own. A chain keeps the
- * state in fp32 from node to node; a tree starts each node from its parent's stored entry. */
+ * its y column and its N elements of every entry, and reads back none but its own. A chain keeps
+ * the state in fp32 from node to node; a tree starts each node from its parent's stored entry. */
 HB_KERNEL(selective_verify_kernel, struct hb_k_selective_verify, args) {
     const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
     const int32_t row = (int32_t)(item / n_channels(args.scan));
@@ -212,9 +212,8 @@ HB_KERNEL(selective_verify_kernel, struct hb_k_selective_verify, args) {
 }
 
 static int32_t check_size(const struct hb_k_selective *args) {
-    return args->state_size > MAX_STATE ? HB_K(hb_launch_refused)(
-                                              "selective_kernel", "state_size", args->state_size,
-                                              MAX_STATE)
+    return args->state_size > MAX_STATE ? HB_K(hb_launch_refused)("selective_kernel", "state_size",
+                                                                  args->state_size, MAX_STATE)
                                         : HB_OK;
 }
 

@@ -70,8 +70,8 @@ HB_INLINE void convolve(const struct hb_k_short_conv &args, int32_t row, int32_t
     write_output(args, first + t, c, input);
 }
 
-/* pool[slot][c] := ue[n .. n + columns - 1] of the row. In place too: ascending order reads a column
- * before anything writes it. */
+/* pool[slot][c] := ue[n .. n + columns - 1] of the row. In place too: ascending order reads a
+ * column before anything writes it. */
 HB_INLINE void store_window(const struct hb_k_short_conv &args, int32_t row, int32_t c,
                             int32_t slot, int32_t n) {
     const int64_t to = window_index(args, slot, c);

@@ -16,10 +16,8 @@ enum { MOST_HEADS = 12 };
 /* A slope and what it must be, to the last bit of fp32 or its neighbour. */
 static void check(int32_t kind, int32_t factor, int32_t n_layers, int32_t layer, int32_t n_heads,
                   const double *slopes) {
-    const struct hb_config config = {.n_layers = n_layers,
-                                     .n_heads = n_heads,
-                                     .slope_kind = kind,
-                                     .layer_factor = factor};
+    const struct hb_config config = {
+        .n_layers = n_layers, .n_heads = n_heads, .slope_kind = kind, .layer_factor = factor};
     float got[MOST_HEADS];
     assert_int_equal(hb_slopes_fill(&config, layer, got), 1);
     for (int32_t h = 0; h < n_heads; h++) {

@@ -15,7 +15,8 @@ struct shape {
 
 struct recur_case;
 
-/* One state element at one token: values, and bounds on the errors with which a kernel knows them. */
+/* One state element at one token: values, and bounds on the errors with which a kernel knows them.
+ */
 struct term {
     double th, eta; /* minus the log decay */
     double in, din;
@@ -29,12 +30,13 @@ struct recur_case {
     struct shape s;
     int32_t layout, is_chunked;
     term_fn term;
+    const void *args; /* of the test's kernel, for its terms */
     double scale;
     struct hb_k_rows rows;
     int32_t qsl[N_ROWS + 1], slots[N_ROWS], has_init[N_ROWS], after[N_ROWS], dst[N_ROWS];
     const int32_t *device_after, *device_dst;
-    struct array input[5], pool; /* inputs: the test's own */
-    const double *skip;          /* [T, H, P] what is added to y, or null */
+    struct array input[5], pool;    /* inputs: the test's own */
+    const double *skip;             /* [T, H, P] what is added to y, or null */
     double *want, *bound;           /* y */
     double *want_pool, *bound_pool; /* bound 0: bit for bit */
     void *device_pool, *device_y;
@@ -66,8 +68,8 @@ static inline size_t tokens_of(const struct recur_case *c) {
 static inline size_t state_index(const struct recur_case *c, int32_t slot, int32_t head, int32_t p,
                                  int32_t n) {
     const struct shape *s = &c->s;
-    const int32_t element = c->layout == HB_STATE_KV ? (head * s->n + n) * s->p + p
-                                                     : (head * s->p + p) * s->n + n;
+    const int32_t element =
+        c->layout == HB_STATE_KV ? (head * s->n + n) * s->p + p : (head * s->p + p) * s->n + n;
     return (size_t)slot * (inner_of(s) * (size_t)s->n + PAD) + (size_t)element;
 }
 
@@ -136,8 +138,8 @@ static inline void expect_token(struct recur_case *c, struct element *e, int32_t
     err = fabs(c->scale) * ((1 + ky) * err + (ky + 2 * U32) * mag) + 4 * U32 * fabs(skip) +
           U32 * (fabs(c->scale) * mag + fabs(skip));
     c->want[at] = c->scale * y + skip;
-    c->bound[at] = err + u_of(c->s.act_dtype) * (fabs(c->want[at]) + err) +
-                   floor_of(c->s.act_dtype);
+    c->bound[at] =
+        err + u_of(c->s.act_dtype) * (fabs(c->want[at]) + err) + floor_of(c->s.act_dtype);
 }
 
 static inline void expect_row(struct recur_case *c, int32_t row, int32_t head, int32_t p) {
@@ -189,8 +191,8 @@ static inline void make_rows(struct recur_case *c, const struct shape *shape, co
         c->dst[row] = dst[row];
         c->after[row] = row == 1 ? 0 : lens[row] / shape->chunk * shape->chunk;
     }
-    c->pool = array_random(
-        rig, (N_SLOTS + 1) * (inner_of(shape) * (size_t)shape->n + PAD), shape->state_dtype, range);
+    c->pool = array_random(rig, (N_SLOTS + 1) * (inner_of(shape) * (size_t)shape->n + PAD),
+                           shape->state_dtype, range);
     const size_t n_y = tokens_of(c) * inner_of(shape);
     c->want = calloc(n_y + 1, sizeof(double));
     c->bound = calloc(n_y + 1, sizeof(double));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Scalar decay kernels (ops-delta.md 3) against the recurrence in double arithmetic: both forms of
- * the prefill, one-token rows, tracking, layouts, head maps, orders, strong decays, planted defects.
+ * the prefill, one-token rows, tracking, layouts, head maps, orders, strong decays, planted
+ * defects.
  */
 #include "kernels/tests/recur_rig.h"
 
@@ -11,12 +12,12 @@ enum call { CALL_PREFILL, CALL_UPDATE };
 enum { KV_LAYOUT = 1, TILE_MAP = 2, SILU = 4, PER_TOKEN = 8, N_VARIANTS = 16 };
 
 struct decay_case {
-    struct recur_case r; /* first: terms see it */
+    struct recur_case r;
     struct hb_k_decay args;
 };
 
 static const struct hb_k_decay *args_of(const struct recur_case *c) {
-    return &((const struct decay_case *)(const void *)c)->args;
+    return (const struct hb_k_decay *)c->args;
 }
 
 /* An element of q, k or v as the kernel sees it, and the error of its activation. */
@@ -36,8 +37,8 @@ static struct term decay_term(const struct recur_case *c, size_t token, int32_t 
     const struct hb_k_decay *args = args_of(c);
     const size_t keys = (size_t)(s->groups * s->n);
     const size_t base = token * (inner_of(s) + 2 * keys);
-    const int32_t group = args->head_map == HB_HEADS_TILE ? head % s->groups
-                                                          : head / (s->heads / s->groups);
+    const int32_t group =
+        args->head_map == HB_HEADS_TILE ? head % s->groups : head / (s->heads / s->groups);
     const size_t q = base + (size_t)(group * s->n + n);
     double dq, dk, dv;
     const double qn = activated(c, q, &dq);
@@ -58,10 +59,10 @@ static void make_case(struct decay_case *c, const struct shape *shape, const int
     const int32_t is_token = (variant & PER_TOKEN) != 0;
     make_rows(r, shape, lens, variant & KV_LAYOUT, form, range);
     r->term = decay_term;
+    r->args = &c->args;
     r->scale = range < 0 ? 2.0 : 0.375;
     r->input[QKV] = array_random(
-        &r->rig,
-        tokens_of(r) * (inner_of(shape) + 2 * (size_t)(shape->groups * shape->n)),
+        &r->rig, tokens_of(r) * (inner_of(shape) + 2 * (size_t)(shape->groups * shape->n)),
         shape->act_dtype, range);
     r->input[DECAY] = array_make((is_token ? tokens_of(r) : 1) * (size_t)shape->heads,
                                  is_token ? shape->act_dtype : HB_FP32);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Draft verification of scalar decay, selective scan and short convolution (speculative.md section
- * 1): each node equals decode steps along its path bit for bit, whatever the form, layout and order.
+ * 1): each node equals decode steps along its path bit for bit, whatever the form, layout and
+ * order.
  */
 #include "kernels/tests/verify_rig.h"
 
@@ -196,7 +197,8 @@ static void strips_hold_the_windows_of_a_chain(void **state) {
                 const int32_t t = k / conv.dim / columns;
                 const int32_t channel = k / columns % conv.dim;
                 const int32_t at = (r * conv.dim + channel) * n_columns + t + k % columns;
-                assert_true(strip.wide[at] == dense.wide[(size_t)(r * MAX_DRAFT) * c.entry + (size_t)k]);
+                assert_true(strip.wide[at] ==
+                            dense.wide[(size_t)(r * MAX_DRAFT) * c.entry + (size_t)k]);
             }
         }
         array_free(&dense);

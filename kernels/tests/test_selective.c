@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Selective scan kernels (Mamba1) against the recurrence in double arithmetic: both forms of the
- * prefill, one-token rows, tracking, layouts, clamps, absent parameters, orders, planted defects. */
+ * prefill, one-token rows, tracking, layouts, clamps, absent parameters, orders, planted defects.
+ */
 #include "kernels/tests/recur_rig.h"
 
 enum { X, DBC, A, BIAS, D };
 enum call { CALL_PREFILL, CALL_UPDATE };
 
 struct scan_case {
-    struct recur_case r; /* first: terms see it */
+    struct recur_case r;
     struct hb_k_selective args;
     double *skip;
 };
 
 /* Step size with its error, tolerance.md 3.1. */
 static double step_size(const struct recur_case *c, size_t token, size_t channel, double *error) {
-    const struct hb_k_selective *args = &((const struct scan_case *)(const void *)c)->args;
+    const struct hb_k_selective *args = (const struct hb_k_selective *)c->args;
     const size_t width = inner_of(&c->s) + 2 * (size_t)c->s.n;
     const double bias = args->dt_bias ? c->input[BIAS].wide[channel] : 0;
     const double a = c->input[DBC].wide[token * width + channel] + bias;
@@ -22,8 +23,8 @@ static double step_size(const struct recur_case *c, size_t token, size_t channel
     *error = U32 * fabs(a);
     if (args->dt_softplus) {
         dt = (a > 0 ? a : 0) + log1p(exp(-fabs(a)));
-        *error = *error / (1 + exp(-a)) * (1 + 1.0 / 1024) + 4 * U32 * dt +
-                 (a >= 19.9 ? exp(-a) : 0);
+        *error =
+            *error / (1 + exp(-a)) * (1 + 1.0 / 1024) + 4 * U32 * dt + (a >= 19.9 ? exp(-a) : 0);
     }
     if (args->dt_clamp != HB_DT_CLAMP_NONE && dt < (double)args->dt_lo) {
         dt = (double)args->dt_lo;
@@ -57,6 +58,7 @@ static void make_case(struct scan_case *c, const struct shape *shape, const int3
     const size_t inner = inner_of(shape);
     const size_t n = (size_t)shape->n;
     r->term = scan_term;
+    r->args = &c->args;
     r->is_chunked = 0; /* in neither form */
     r->input[X] = array_random(&r->rig, tokens_of(r) * inner, shape->act_dtype, 1.0f);
     r->input[DBC] = array_random(&r->rig, tokens_of(r) * (inner + 2 * n), shape->act_dtype, 1.0f);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Short convolution kernels (ops-delta.md 4) against a double loop (bound: tolerance.md 3.6), windows
- * of rounded products bit for bit, tracking, both lengths of the state, forms and orders, prompts
- * shorter than the width, planted defects. */
+ * Short convolution kernels (ops-delta.md 4) against a double loop (bound: tolerance.md 3.6),
+ * windows of rounded products bit for bit, tracking, both lengths of the state, forms and orders,
+ * prompts shorter than the width, planted defects. */
 #include "kernels/tests/rig.h"
 
 enum { N_ROWS = 5, N_SLOTS = 10, DIM = 37, PAD = 2 };
@@ -51,8 +51,8 @@ static void expect_output(struct short_case *c, int32_t row, int32_t channel, in
     const size_t at = token * DIM + (size_t)channel;
     const double bound = fabs(gate) * gam(width + 2, U32) * mag;
     c->want[at] = gate * sum;
-    c->bound[at] = bound + u_of(c->args.act_dtype) * (fabs(gate * sum) + bound) +
-                   floor_of(c->args.act_dtype);
+    c->bound[at] =
+        bound + u_of(c->args.act_dtype) * (fabs(gate * sum) + bound) + floor_of(c->args.act_dtype);
 }
 
 static void expect_window(struct short_case *c, int32_t row, int32_t channel, int32_t slot,
@@ -190,8 +190,7 @@ static void calls_match_the_double_loop(void **state) {
         const int32_t is_full = k % 2;
         const int32_t form = k / 2 % HB_N_FORMS;
         const int32_t dtype = k / 2 / HB_N_FORMS % HB_N_FLOAT_DTYPES;
-        const enum call call =
-            k / 2 / HB_N_FORMS / HB_N_FLOAT_DTYPES ? CALL_UPDATE : CALL_PREFILL;
+        const enum call call = k / 2 / HB_N_FORMS / HB_N_FLOAT_DTYPES ? CALL_UPDATE : CALL_PREFILL;
         make_case(&c, call == CALL_UPDATE ? ones : lens, width, is_full, dtype, 1.5f);
         c.args.form = form;
         if (i % 5 == 0) {
@@ -230,8 +229,9 @@ static void forms_orders_and_splits_agree_bit_for_bit(void **state) {
     for (int32_t t = 0; t < lens[3]; t++) { /* row 3, slot 7 */
         const int32_t qsl[2] = {c.qsl[3] + t, c.qsl[3] + t + 1};
         struct hb_k_short_conv args = c.args;
-        args.rows = (struct hb_k_rows){
-            .n_rows = 1, .qsl = rig_device(&c.rig, qsl, sizeof qsl), .slots = c.args.rows.slots + 3};
+        args.rows = (struct hb_k_rows){.n_rows = 1,
+                                       .qsl = rig_device(&c.rig, qsl, sizeof qsl),
+                                       .slots = c.args.rows.slots + 3};
         assert_int_equal(c.rig.k->short_conv_update(&args), HB_OK);
     }
     struct array y = array_read(&c.rig, c.args.y, (size_t)c.qsl[N_ROWS] * DIM, HB_BF16);

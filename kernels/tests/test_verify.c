@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Draft verification of conv and SSM (speculative.md section 1): each node equals decode steps along
- * its path bit for bit, in both forms. */
+ * Draft verification of conv and SSM (speculative.md section 1): each node equals decode steps
+ * along its path bit for bit, in both forms. */
 #include "kernels/tests/verify_rig.h"
 
 static const struct shape shapes[] = {
@@ -87,8 +87,11 @@ static void conv_nodes_equal_decode_steps_along_their_path(void **state) {
             continue;
         }
         const struct hb_k_conv conv = conv_args(&c);
-        const struct hb_k_conv_verify args = {
-            .conv = conv, .max_draft = MAX_DRAFT, .parent_stride = MAX_DRAFT, .parent = c.parent, .windows = c.entries};
+        const struct hb_k_conv_verify args = {.conv = conv,
+                                              .max_draft = MAX_DRAFT,
+                                              .parent_stride = MAX_DRAFT,
+                                              .parent = c.parent,
+                                              .windows = c.entries};
         assert_int_equal(c.rig.k->conv_verify(&args), HB_OK);
         check_all(&c, conv_step, &conv);
         close_case(&c);
@@ -103,8 +106,11 @@ static void ssm_nodes_equal_decode_steps_along_their_path(void **state) {
             continue;
         }
         const struct hb_k_ssm ssm = ssm_args(&c);
-        const struct hb_k_ssm_verify args = {
-            .ssm = ssm, .max_draft = MAX_DRAFT, .parent_stride = MAX_DRAFT, .parent = c.parent, .states = c.entries};
+        const struct hb_k_ssm_verify args = {.ssm = ssm,
+                                             .max_draft = MAX_DRAFT,
+                                             .parent_stride = MAX_DRAFT,
+                                             .parent = c.parent,
+                                             .states = c.entries};
         assert_int_equal(c.rig.k->ssm_verify(&args), HB_OK);
         check_all(&c, ssm_step, &ssm);
         close_case(&c);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Draft verification in the kernel tests: rows, trees and chains, entries; the output and the stored
- * entry of each node against decode steps along its path, bit for bit; pools, padding rows and
- * unused entries keep their bytes. The including file has
- * the shapes, the arguments and the decode step. */
+ * Draft verification in the kernel tests: rows, trees and chains, entries; the output and the
+ * stored entry of each node against decode steps along its path, bit for bit; pools, padding rows
+ * and unused entries keep their bytes. The including file has the shapes, the arguments and the
+ * decode step. */
 #ifndef HB_KERNELS_TESTS_VERIFY_RIG_H
 #define HB_KERNELS_TESTS_VERIFY_RIG_H
 
@@ -32,7 +32,7 @@ struct verify_case {
     int32_t dtype;     /* of the pool */
     struct array pool; /* before */
     void *device_pool, *entries, *y;
-    size_t width; /* elements of y per token */
+    size_t width;       /* elements of y per token */
     int32_t keeps_type; /* a chain's running state has the pool's type: conv inputs */
 };
 
@@ -100,7 +100,7 @@ typedef int32_t (*step_fn)(struct verify_case *c, const void *args, const struct
 /* Node t of a row against decode steps: a chain never rounds the running state, so its reference
  * pool is fp32 and rounded at the end; a tree reads the rounded entry back, as decode does. */
 static inline void check_node(struct verify_case *c, step_fn step, const void *args, int32_t row,
-                       int32_t t, const struct array *y, const struct array *entries) {
+                              int32_t t, const struct array *y, const struct array *entries) {
     const int32_t dtype = c->is_tree ? c->dtype : HB_FP32;
     struct array before = array_make(c->pool.n, dtype);
     for (size_t i = 0; i < c->pool.n; i++) {
