@@ -44,6 +44,8 @@ struct kit {
     int64_t track[4], point[4];
     float in[3][KIT_TOKENS * KIT_WIDTH], out[KIT_TOKENS * KIT_WIDTH];
     struct hb_error e;
+    int32_t entry; /* forwards go through this entry: 1 + 2 target + direction; 0: through layer */
+    int32_t entry_rule; /* which refuses by this rule; 0: it runs the layer */
 };
 
 static inline float kit_value(int32_t stream, int64_t i) {
@@ -187,8 +189,13 @@ static inline void kit_forward(struct kit *k) {
                                              (uint64_t)(items * hb_dtype_bytes(act)), &k->e),
                          HB_OK);
     }
-    if (k->table->layer(k->h, 0, &k->io, &k->e) != HB_OK) {
-        fail_msg("%s", k->e.text);
+    const int32_t status = k->entry > 0 ? k->table->entry(k->h, (k->entry - 1) / 2,
+                                                          (k->entry - 1) % 2, 0, &k->io, &k->e)
+                                        : k->table->layer(k->h, 0, &k->io, &k->e);
+    if (k->entry_rule > 0 && status != HB_OK) {
+        assert_int_equal(k->e.rule, k->entry_rule);
+    } else if (status != HB_OK || k->entry_rule > 0) {
+        fail_msg("status %d, %s", status, k->e.text);
     }
     assert_int_equal(k->table->finish(k->h, &k->e), HB_OK);
     const int64_t items = tokens * k->size.width[3];

@@ -119,7 +119,8 @@ static void play_core(const char *name, int32_t slope_kind, int32_t layer, const
         float *rows = joined(&c, from, n);
         float *g = calloc((size_t)(n * f->n_heads), sizeof *g);
         double *out = calloc((size_t)(n * inner), 3 * sizeof *out);
-        assert_true(g != NULL && out != NULL);
+        assert_non_null(g);
+        assert_non_null(out);
         hb_st_floats(c.g, from * f->n_heads, n * f->n_heads, g);
         load_initial(&c, sequence, ssm);
         hb_ref_state_set(f, s, NULL, ssm);

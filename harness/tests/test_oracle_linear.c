@@ -76,7 +76,11 @@ static float stored(int32_t dtype, double x) {
 /* Slot against a state of the reference, element by element in the order of the layout. */
 static void assert_slot(struct kit *k, int32_t slot, const struct hb_ref_state *s) {
     const struct hb_config *c = &k->config;
-    float got[KIT_STATE * 8];
+    float got[KIT_STATE * 8] = {0};
+    if (s == NULL) {
+        fail_msg("out of memory");
+        return;
+    }
     const int64_t n_conv = kit_read(k, "conv", slot, got);
     assert_int_equal(n_conv, k->size.channels * k->size.window);
     for (int64_t i = 0; i < n_conv; i++) {
@@ -93,7 +97,7 @@ static void assert_slot(struct kit *k, int32_t slot, const struct hb_ref_state *
 
 /* The reference from a stored slot; empty: from nothing. */
 static void set_from_slot(struct kit *k, int32_t slot, struct hb_ref_state *s) {
-    float conv[KIT_STATE * 8], ssm[KIT_STATE], turned[KIT_STATE];
+    float conv[KIT_STATE * 8] = {0}, ssm[KIT_STATE] = {0}, turned[KIT_STATE] = {0};
     (void)kit_read(k, "conv", slot, conv);
     (void)kit_read(k, "temporal", slot, ssm);
     for (int64_t i = 0; i < k->size.n_state; i++) {
@@ -244,6 +248,49 @@ static void verify_and_commit_are_decodes_of_the_path(void **state) {
     for_all(check_verify);
 }
 
+/* ---- entries ---- */
+
+/* Kinds that have no kernel of their own path refuse the entry; the others run the layer. */
+static void check_entries(struct kit *k) {
+    const int32_t kind = k->config.layer_kind[0];
+    const int64_t n = INT64_C(3) * k->size.width[3];
+    float by_layer[KIT_TOKENS * KIT_WIDTH];
+    for (int32_t i = 0; i < 5; i++) { /* each target and direction, then the layer itself */
+        const int32_t target = i / 2 % 2, direction = i % 2;
+        struct kit *d = calloc(1, sizeof *d);
+        assert_non_null(d);
+        kit_config(d, kind, HB_FP32, 0);
+        d->entry = i < 4 ? 1 + 2 * target + direction : 0;
+        kit_open(d);
+        kit_batch(d, HB_MODE_EXTEND);
+        (void)kit_row(d, 1, 0, 3);
+        const int32_t short_conv_rule = direction == HB_ENTRY_DECODE ? 4 : 5;
+        const int32_t rule = kind == HB_LAYER_SHORT_CONV                          ? short_conv_rule
+                             : kind == HB_LAYER_MAMBA2 || kind == HB_LAYER_MAMBA1 ? 1
+                                                                                  : 0;
+        d->entry_rule = i < 4 ? rule : 0;
+        kit_forward(d);
+        if (rule == 0 && i > 0) {
+            assert_memory_equal(by_layer, d->out, (size_t)n * sizeof(float));
+        }
+        memcpy(by_layer, d->out, sizeof by_layer);
+        kit_close(d);
+        free(d);
+    }
+}
+
+static void entries_refuse_or_run_the_layer(void **state) {
+    (void)state;
+    struct kit *k = calloc(1, sizeof *k);
+    assert_non_null(k);
+    for (int32_t i = 0; i < N_KINDS; i++) {
+        kit_config(k, KINDS[i], HB_FP32, 0);
+        hb_ref_linear_sizes(&k->config, KINDS[i], &k->size);
+        check_entries(k);
+    }
+    free(k);
+}
+
 /* ---- slots ---- */
 
 static void check_slots(struct kit *k) {
@@ -346,6 +393,7 @@ int main(void) {
         cmocka_unit_test(a_kind_has_the_regions_of_its_states),
         cmocka_unit_test(outputs_and_states_are_those_of_the_reference),
         cmocka_unit_test(verify_and_commit_are_decodes_of_the_path),
+        cmocka_unit_test(entries_refuse_or_run_the_layer),
         cmocka_unit_test(slots_are_copied_and_zeroed_whole),
         cmocka_unit_test(a_parameter_that_the_kind_needs_must_be_there),
         cmocka_unit_test(every_slope_of_lightning_runs),
