@@ -151,8 +151,8 @@ HB_KERNEL(selective_tile_kernel, struct hb_k_selective, args) {
     const int32_t len = hb_row_len(args.rows, row);
     struct channel channel;
     float h[MAX_STATE];
+    open_channel(args, has_channel ? c : 0, &channel);
     if (has_channel) {
-        open_channel(args, c, &channel);
         load_start(args, row, channel, h);
     }
     for (int32_t t0 = 0; t0 < len; t0 += TILE_TOKENS) {

@@ -18,11 +18,7 @@
 #include "harness/run.h"
 
 enum { MAX_FILES = 512, PATH_CAP = 512, TEXT_CAP = 65536 };
-enum {
-#define COUNT_DEFECT(number, name, what, detector) +1
-    N_DEFECTS = 0 HB_DEFECTS_TABLE(COUNT_DEFECT)
-#undef COUNT_DEFECT
-};
+enum { N_DEFECTS = HB_DEFECTS_END - 1 }; /* numbers have gaps */
 
 struct stored {
     char path[PATH_CAP];
@@ -159,6 +155,7 @@ static void each_defect_is_found_by_its_regression_case(void **state) {
             continue;
         }
         const char *detector = detector_of(s->defect);
+        assert_non_null(detector);
         struct hb_verdict v = run(hb_adapter_emu(), s, s->defect);
         if (strncmp(v.check, detector, strcspn(detector, ",")) != 0) {
             fail_msg("%s: noticed by '%s', not by '%s'", s->path, v.check, detector);
@@ -166,7 +163,7 @@ static void each_defect_is_found_by_its_regression_case(void **state) {
         seen[s->defect]++;
     }
     for (int32_t d = 1; d <= N_DEFECTS; d++) {
-        assert_true(seen[d] > 0);
+        assert_true(seen[d] > 0 || !detector_of(d));
     }
 }
 
