@@ -85,7 +85,8 @@ void hb_oracle_verify_end(struct hb_oracle *o) {
 /* Where the window of channel ch after node t of row r starts. A strip holds the windows of a row
  * one column apart (state-pool.md section 4). */
 static unsigned char *window_at(const struct hb_config *c, const struct hb_oracle_layer *layer,
-                                const struct hb_ref_sizes *size, int64_t node[2], int64_t ch) {
+                                const struct hb_ref_sizes *size, const int64_t node[2],
+                                int64_t ch) {
     const int64_t r = node[0], t = node[1], window = size->window;
     int64_t dense = ((r * c->max_draft + t) * size->channels + ch) * window;
     int64_t strip = (r * size->channels + ch) * (c->max_draft + window - 1) + t;
@@ -98,7 +99,7 @@ static void move_window(const struct hb_config *c, const struct hb_oracle_layer 
                         int32_t t, unsigned char *out, const unsigned char *in) {
     struct hb_ref_sizes size;
     hb_oracle_sizes(c, c->layer_kind[layer->id], &size);
-    int64_t node[2] = {r, t};
+    const int64_t node[2] = {r, t};
     size_t bytes = (size_t)size.window * (size_t)hb_dtype_bytes(c->act_dtype);
     for (int64_t ch = 0; ch < size.channels; ch++) {
         unsigned char *cached = window_at(c, layer, &size, node, ch);

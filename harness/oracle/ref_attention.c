@@ -99,12 +99,14 @@ static void prepare(struct head *a) {
 
 /* is_cut: the window begins inside the context, so that it may share its first block with keys that
  * it leaves out. Blocks of such keys alone add exact zeros. */
-static struct rates rates_of(const struct hb_profile *p, int32_t n_ctx, int32_t is_cut,
-                             int32_t dim) {
+static struct rates rates_of(const struct hb_config *config, const struct hb_profile *p,
+                             int32_t n_ctx, int32_t is_cut) {
     const int32_t block = p->attn_block > 0 && p->attn_block < n_ctx ? p->attn_block : n_ctx;
     const double n_blocks = ceil((double)n_ctx / block) + (is_cut && p->attn_block > 0 ? 1.0 : 0.0);
     struct rates k;
-    k.per_abs = hb_ref_gam(dim + 2.0, p->u_acc) + 2.0 * p->k_in * p->u_op * (1.0 + p->u_op);
+    k.per_abs =
+        hb_ref_gam(config->attn_dim + 2.0, p->u_acc) + 2.0 * p->k_in * p->u_op * (1.0 + p->u_op);
+    k.nothing = hb_ref_nothing_of(config);
     k.e_exp = p->e_exp;
     k.c = hb_ref_gam(2.0 * n_blocks + block + 8.0, hb_ref_max(p->u_acc, HB_REF_U32)) +
           n_blocks * p->e_exp;
@@ -184,9 +186,8 @@ void hb_ref_attention(const struct hb_config *config, const struct hb_profile *p
     }
     const int32_t shared = config->n_q_heads / config->n_kv_heads;
     const int32_t first = left_out(config, n_ctx);
-    struct rates k = rates_of(profile, n_ctx - first, first > 0, dim);
+    const struct rates k = rates_of(config, profile, n_ctx - first, first > 0);
     struct head a;
-    k.nothing = hb_ref_nothing_of(config);
     a.rates = &k;
     a.n_ctx = n_ctx - first;
     a.dim = dim;
