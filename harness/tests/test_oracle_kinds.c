@@ -173,7 +173,7 @@ static void mamba1_equals_the_unrolled_sum(void **unused) {
             for (int t = 0; t < N; t++) {
                 const double a = (double)m->in[2][t * gates + i] +
                                  (m->params.dt_bias ? (double)m->dt_bias[i] : 0.0);
-                dt[t] = c->dt_softplus ? log(1.0 + exp(a)) : a;
+                dt[t] = c->dt_softplus ? log1p(exp(a)) : a;
                 x[t] = m->params.conv_bias ? (double)m->conv_bias[i] : 0.0;
                 for (int j = 0; j < c->conv_width && j <= t; j++) {
                     x[t] += (double)m->conv_weight[i * c->conv_width + c->conv_width - 1 - j] *
