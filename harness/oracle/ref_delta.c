@@ -18,7 +18,7 @@ static double common_work(const struct hb_ref_dims *d) {
 double hb_ref_delta_work(const struct hb_config *config) {
     /* the sizes alone: hb_ref_dims_of would ask for the work again */
     const struct hb_ref_dims d = hb_ref_dims_of(config);
-    return common_work(&d) + hb_ref_delta_chunk_work(&d);
+    return common_work(&d) + hb_ref_delta_trail_work(&d) + hb_ref_delta_chunk_work(&d);
 }
 
 static double *take(double **at, int64_t n) {
@@ -165,16 +165,17 @@ double hb_ref_delta_correct(const struct hb_ref_delta *k, const struct hb_ref_de
     const double gap = fabs(c->v - t->ks), sizes = fabs(c->v) + c->dv + t->kabs + n_k * t->moved;
     const double rounded = k->own.gam_k * (t->kabs + n_k * t->moved) + 2.0 * u * sizes;
     double local = beta * (seen + c->dv + rounded);
-    local += (s->dbeta + 2.0 * u * beta) * (gap + c->dv + seen + n_k * t->moved + rounded);
+    local += (s->dbeta + 2.0 * u * beta) * (gap + c->dv + seen + t->k_error + rounded);
     local += t->extra + 4.0 * HB_REF_TINY * (1.0 + sizes);
     const double d = s->beta * (c->v - t->ks);
-    c->d_size = fabs(d) + beta * s->k.norm * t->moved + local;
+    c->local = local;
+    c->d_size = fabs(d) + beta * t->k_error + local;
     c->e = s->rho * t->moved + s->k.norm * local + s->k.dnorm * c->d_size;
     c->top = hb_ref_max(sizes, c->d_size * (1.0 + n_k));
     return d;
 }
 
-static void recurrence_column(const struct hb_ref_delta *k, const struct hb_ref_delta_head *s,
+static void recurrence_column(struct hb_ref_delta *k, const struct hb_ref_delta_head *s,
                               struct hb_ref_delta_col *c) {
     const double u = HB_REF_U32;
     const int32_t n = k->d.state_size;
@@ -191,7 +192,9 @@ static void recurrence_column(const struct hb_ref_delta *k, const struct hb_ref_
         lost += square(s->rel[i] * x);
     }
     t.norm = sqrt(squares);
-    t.moved = s->a_max * c->e * (1.0 + s->rel_max) + sqrt(lost) + n * HB_REF_TINY;
+    c->lost = s->a_max * c->e * s->rel_max + sqrt(lost) + n * HB_REF_TINY;
+    t.moved = s->a_max * c->e + c->lost;
+    t.k_error = hb_ref_delta_trail_key(k, s, c, t.moved);
     const double d = hb_ref_delta_correct(k, s, &t, c);
     double dq = 0.0;
     squares = 0.0;
@@ -204,9 +207,10 @@ static void recurrence_column(const struct hb_ref_delta *k, const struct hb_ref_
         squares += x * x;
     }
     const double norm = sqrt(squares);
-    c->e += u * (s->k.norm + s->k.dnorm) * c->d_size + u * (norm + c->e) + n * HB_REF_TINY;
+    c->round = u * (s->k.norm + s->k.dnorm) * c->d_size + u * (norm + c->e) + n * HB_REF_TINY;
+    c->e += c->round;
     dq = dq < s->q.dnorm * norm ? dq : s->q.dnorm * norm;
-    const double reach = (s->q.norm + s->q.dnorm) * c->e;
+    const double reach = hb_ref_delta_trail_query(k, s, c) + s->q.dnorm * c->e;
     c->eo = reach + dq + k->own.gam_q * (c->mo + reach) + n * HB_REF_TINY;
     c->top = hb_ref_max(c->top, norm + c->e);
 }
@@ -244,20 +248,28 @@ static void advance_head(struct hb_ref_delta *k, int32_t head) {
     if (k->rates.chunked) {
         hb_ref_delta_chunk_head(k, head, &s);
     }
+    hb_ref_delta_trail_head(k, head, &s);
     for (int32_t p = 0; p < k->d.head_dim; p++) {
         const int64_t i = (int64_t)head * k->d.head_dim + p;
         double *e = k->box->state.f + i * k->d.state_size;
         struct hb_ref_delta_col c = {.v = k->box->c[at_v + i],
                                      .dv = k->box->dc[at_v + i],
                                      .h = k->box->state.h + i * k->d.state_size,
-                                     .e = *e};
+                                     .e = *e,
+                                     .before = *e,
+                                     .head = head,
+                                     .p = p};
         if (k->rates.chunked) {
-            hb_ref_delta_chunk_column(k, head, p, &s, &c);
+            hb_ref_delta_chunk_column(k, &s, &c);
         } else {
             recurrence_column(k, &s, &c);
         }
-        /* what overflows once may stay in the state, and as inf or NaN in what is made of it */
-        *e = c.top <= (double)FLT_MAX && s.in_range ? c.e : (double)INFINITY;
+        *e = c.e;
+        if (!(c.top <= (double)FLT_MAX && s.in_range)) {
+            /* it may stay in the state, and as inf or NaN in what is made of it */
+            *e = (double)INFINITY;
+            hb_ref_delta_trail_spoil(k, &c);
+        }
         finish_column(k, i, &c, *e);
     }
 }
@@ -278,6 +290,7 @@ static void advance_token(struct hb_ref_delta *k, int64_t t) {
     for (int32_t head = 0; head < k->d.heads; head++) {
         advance_head(k, head);
     }
+    hb_ref_delta_trail_next(k);
     if (k->rates.chunked) {
         hb_ref_delta_chunk_next(k);
     }
@@ -286,21 +299,23 @@ static void advance_token(struct hb_ref_delta *k, int64_t t) {
 /* --- one call
  * -------------------------------------------------------------------------------------- */
 
-/* Bounds of the elements from those of the columns; stored: the state goes to memory in its type.
- */
-static void settle(const struct hb_ref_delta *k, struct hb_ref_state *state, int32_t stored) {
+/* Bounds of the elements, and the smaller of both bounds of a column; stored: the state goes to
+ * memory in its type. */
+static void settle(struct hb_ref_delta *k, struct hb_ref_state *state, int32_t stored) {
     const int32_t n = k->d.state_size;
     const double u_st = stored ? k->rates.u_st : 0.0;
+    hb_ref_delta_trail_state(k, state->f, state->r);
     for (int64_t i = 0; i < k->d.d_inner; i++) {
-        const double *h = state->h + i * n;
-        const double e = state->f[i * n];
-        double squares = 0.0;
+        double squares = 0.0, errors = 0.0;
         for (int32_t c = 0; c < n; c++) {
-            squares += h[c] * h[c];
+            const double h = state->h[i * n + c], r = state->r[i * n + c];
+            squares += h * h;
+            errors += r * r;
+            state->r[i * n + c] = hb_ref_rounded(h, r, u_st, u_st * HB_REF_TINY);
         }
         const double norm = sqrt(squares);
+        const double e = sqrt(errors) < state->f[i * n] ? sqrt(errors) : state->f[i * n];
         for (int32_t c = 0; c < n; c++) {
-            state->r[i * n + c] = hb_ref_rounded(h[c], e, u_st, u_st * HB_REF_TINY);
             state->m[i * n + c] = norm;
         }
         state->f[i * n] = e + u_st * (norm + e + n * HB_REF_TINY);
@@ -328,6 +343,7 @@ static void begin(struct hb_ref_delta *k) {
     k->a = take(&at, n);
     k->rel = take(&at, n);
     k->ew = take(&at, n);
+    hb_ref_delta_trail_begin(k, &at);
     if (k->rates.chunked) {
         hb_ref_delta_chunk_begin(k, &at);
     }

@@ -36,6 +36,12 @@ struct hb_ref_delta_col {
     double mo;     /* sum of (|q|+dq) |h| */
     double d_size; /* |d| + its error */
     double top;    /* largest magnitude met */
+    int32_t head, p;
+    double before;      /* e before the token */
+    double local;       /* error of d but for k times that of the state */
+    double lost, round; /* recurrence: what the decay and the sum added, in the norm */
+    double z,
+        z_moved; /* chunk form: errors of the direct sums in the norm, after and before the rule */
 };
 
 struct hb_ref_delta_rates {
@@ -62,6 +68,17 @@ struct hb_ref_delta_chunk {
     double *fresh; /* [H, P, N] what the newest term loses when it decays */
 };
 
+/* The last tokens of the call, for errors followed backwards; newest at `at`. z [H, P]: see
+ * hb_ref_delta_col. */
+struct hb_ref_delta_trail {
+    int32_t at, held;
+    double *k, *dk, *a, *beta;
+    double *local, *size, *round, *lost, *before;
+    double *to_key, *to_query; /* weights of the head at hand */
+    int32_t n_key, n_query;
+    double *p, *z;
+};
+
 struct hb_ref_delta {
     const struct hb_ref_call *call;
     const struct hb_config *config;
@@ -78,6 +95,7 @@ struct hb_ref_delta {
     double *a, *rel;  /* [N] */
     double *ew;       /* [N] */
     struct hb_ref_delta_chunk chunk;
+    struct hb_ref_delta_trail trail;
 };
 
 /* Doubles of the chunk form. */
@@ -86,16 +104,34 @@ double hb_ref_delta_chunk_work(const struct hb_ref_dims *d);
 void hb_ref_delta_chunk_begin(struct hb_ref_delta *k, double **at);
 /* Before the columns of a head: th, eta, a are set; sets rel, ew and the rows of A and T. */
 void hb_ref_delta_chunk_head(struct hb_ref_delta *k, int32_t head, struct hb_ref_delta_head *s);
-void hb_ref_delta_chunk_column(struct hb_ref_delta *k, int32_t head, int32_t p,
-                               const struct hb_ref_delta_head *s, struct hb_ref_delta_col *c);
+void hb_ref_delta_chunk_column(struct hb_ref_delta *k, const struct hb_ref_delta_head *s,
+                               struct hb_ref_delta_col *c);
 /* After the last head. */
 void hb_ref_delta_chunk_next(struct hb_ref_delta *k);
+
+double hb_ref_delta_trail_work(const struct hb_ref_dims *d);
+void hb_ref_delta_trail_begin(struct hb_ref_delta *k, double **at);
+/* Before the columns of a head. */
+void hb_ref_delta_trail_head(struct hb_ref_delta *k, int32_t head,
+                             const struct hb_ref_delta_head *s);
+/* Bound of k times the error of the decayed state, whose norm is moved. */
+double hb_ref_delta_trail_key(const struct hb_ref_delta *k, const struct hb_ref_delta_head *s,
+                              const struct hb_ref_delta_col *c, double moved);
+/* Keeps what the column adds; bound of q times the error of the new state. */
+double hb_ref_delta_trail_query(struct hb_ref_delta *k, const struct hb_ref_delta_head *s,
+                                const struct hb_ref_delta_col *c);
+/* Nothing is known of the column from this token on. */
+void hb_ref_delta_trail_spoil(struct hb_ref_delta *k, const struct hb_ref_delta_col *c);
+void hb_ref_delta_trail_next(struct hb_ref_delta *k);
+/* Bounds [H, P, N] of the elements after the last token; norms: e of column i at [i * N]. */
+void hb_ref_delta_trail_state(struct hb_ref_delta *k, const double *norms, double *bounds);
 
 /* What the rule adds to the error of a column; shared by both forms. moved: bound after the decay;
  * ks, kabs, dks: sums of k, |k|+dk and dk over the decayed state; extra: what the chunk form adds
  * to the error of d. */
 struct hb_ref_delta_sums {
     double ks, kabs, dks, norm, moved, extra;
+    double k_error; /* |k times the error of the decayed state| */
 };
 /* Returns d; sets e (without the rounding of the sum) and d_size. */
 double hb_ref_delta_correct(const struct hb_ref_delta *k, const struct hb_ref_delta_head *s,

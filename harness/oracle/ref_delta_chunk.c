@@ -211,7 +211,7 @@ static struct decayed decay_column(const struct hb_ref_delta *k, const struct hb
 }
 
 /* The new term in the state and in the direct sums, and the output. */
-static void add_term(const struct hb_ref_delta *k, const struct hb_ref_delta_head *s, int64_t at,
+static void add_term(struct hb_ref_delta *k, const struct hb_ref_delta_head *s, int64_t at,
                      double d, struct hb_ref_delta_col *c) {
     const struct hb_ref_delta_chunk *w = &k->chunk;
     const struct sides side = sides_of(w);
@@ -236,18 +236,20 @@ static void add_term(const struct hb_ref_delta *k, const struct hb_ref_delta_hea
     }
     const double norm = sqrt(squares), tiny = HB_REF_TINY * (k->d.state_size + 8.0);
     const double floor_e = tiny * k->box->reach[at / k->d.state_size];
-    c->e += k->own.term * (s->k.norm + s->k.dnorm) * c->d_size + 3.0 * HB_REF_U32 * (norm + c->e);
-    c->e += floor_e;
+    const double added = k->own.term * (s->k.norm + s->k.dnorm) * c->d_size +
+                         3.0 * HB_REF_U32 * (norm + c->e) + floor_e;
+    c->e += added;
+    c->z = s->rho * c->z_moved + added;
     dq = dq < s->q.dnorm * norm ? dq : s->q.dnorm * norm;
-    const double reach = (s->q.norm + s->q.dnorm) * c->e;
+    const double reach = hb_ref_delta_trail_query(k, s, c) + s->q.dnorm * c->e;
     c->eo = reach + dq + lost + k->own.gam_q * (sums + reach) + floor_e * (1.0 + s->q.norm);
     c->top = hb_ref_max(hb_ref_max(c->top, norm + c->e), sums);
 }
 
-void hb_ref_delta_chunk_column(struct hb_ref_delta *k, int32_t head, int32_t p,
-                               const struct hb_ref_delta_head *s, struct hb_ref_delta_col *c) {
+void hb_ref_delta_chunk_column(struct hb_ref_delta *k, const struct hb_ref_delta_head *s,
+                               struct hb_ref_delta_col *c) {
     struct hb_ref_delta_chunk *w = &k->chunk;
-    const int64_t column = (int64_t)head * k->d.head_dim + p, at = column * k->d.state_size;
+    const int64_t column = (int64_t)c->head * k->d.head_dim + c->p, at = column * k->d.state_size;
     const struct sides side = sides_of(w);
     restart(k, at, c->h);
     if (side.young >= 0) {
@@ -256,8 +258,11 @@ void hb_ref_delta_chunk_column(struct hb_ref_delta *k, int32_t head, int32_t p,
     struct decayed r =
         decay_column(k, s, c->h, w->mass[side.old] + at, w->loss[side.old] + at, w->fresh + at);
     const double beta = fabs(s->beta);
-    const double size = system_size(k, head, p, beta * (fabs(c->v) + c->dv + r.t.kabs));
-    r.t.moved = s->a_max * c->e * (1.0 + s->rel_max) + r.grow;
+    const double size = system_size(k, c->head, c->p, beta * (fabs(c->v) + c->dv + r.t.kabs));
+    const double gain = s->a_max * c->e * s->rel_max + r.grow;
+    c->z_moved = s->a_max * k->trail.z[column] + gain;
+    r.t.moved = s->a_max * c->e + gain;
+    r.t.k_error = hb_ref_delta_trail_key(k, s, c, r.t.moved);
     r.t.extra = beta * r.loss + k->own.solve * size;
     const double d = hb_ref_delta_correct(k, s, &r.t, c);
     c->top = hb_ref_max(c->top, size);

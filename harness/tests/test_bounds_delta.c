@@ -229,8 +229,8 @@ static void planted_error_of_2_to_minus_12_in_the_state_is_outside(void **unused
             kind >> 1 ? "kda" : "gdn", kind & 1 ? "chunks" : "recurrence",
             100.0 * (double)seen / (double)elements, 100.0 * (double)runs_seen / (double)runs,
             100.0 * (double)vacuous / (double)outputs);
-        assert_true((double)seen >= 0.4 * (double)elements);
-        assert_true((double)runs_seen >= 0.95 * (double)runs);
+        assert_true((double)seen >= 0.6 * (double)elements);
+        assert_true((double)runs_seen >= 0.9 * (double)runs);
         assert_true((double)vacuous < 0.01 * (double)outputs);
     }
     free(r);
