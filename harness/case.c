@@ -236,11 +236,11 @@ static int32_t read_count(struct hb_byte_reader *in, int32_t most) {
 
 void hb_case_decode(const uint8_t *data, size_t size, struct hb_case *out) {
     struct hb_byte_reader in = {data, size, 0};
-    if (size >= sizeof magic && memcmp(data, magic, sizeof magic) == 0) {
-        in.pos = sizeof magic;
-    }
+    const int is_case = size >= sizeof magic && memcmp(data, magic, sizeof magic) == 0;
+    in.pos = is_case ? sizeof magic : 0;
     hb_case_init(out);
     read_group(&in, HB_GROUP_CONFIG, HB_STEP_FORWARD, &out->config);
+    out->config.real_size &= is_case; /* random bytes shall not ask for work that takes minutes */
     hb_case_limit_sizes(&out->config, 1);
     out->n_steps = read_count(&in, HB_MAX_STEPS);
     for (int32_t i = 0; i < out->n_steps; i++) {

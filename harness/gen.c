@@ -19,6 +19,7 @@ void hb_gen_options_init(struct hb_gen_options *o) {
     o->state_dtype = -1;
     o->kernel_form = -1;
     o->relation = -1;
+    o->mixer = -1;
 }
 
 /* --- configuration
@@ -61,25 +62,13 @@ static void pick_sizes(struct hb_rng *r, const struct size_limits *z, struct hb_
     }
 }
 
-static void pick_variants(struct hb_rng *r, struct hb_case_config *g) {
-    g->conv_act = hb_rng_one_in(r, 8) ? HB_CONV_NONE : HB_CONV_SILU;
-    g->gate_norm = hb_rng_one_in(r, 2) ? HB_GATE_NORM_AFTER : hb_rng_below(r, HB_N_GATE_NORMS);
-    g->norm_group = hb_rng_below(r, 2) ? HB_NORM_WHOLE : HB_NORM_GROUP;
-    g->dt_softplus = !hb_rng_one_in(r, 8);
-    g->dt_clamp = hb_rng_one_in(r, 3) ? hb_rng_below(r, HB_N_CLAMPS) : HB_CLAMP_NONE;
-    g->eps = hb_rng_below(r, 2);
-    g->conv_bias = hb_rng_below(r, 2);
-    g->dt_bias = !hb_rng_one_in(r, 4);
-    g->skip_d = hb_rng_one_in(r, 3);
-}
-
 static void pick_config(struct hb_gen_state *g, const struct size_limits *z) {
     struct hb_rng *r = &g->rng;
     struct hb_case_config *cfg = &g->c->config;
     const struct hb_gen_options *o = g->o;
     cfg->target = o->target;
     pick_sizes(r, z, cfg);
-    pick_variants(r, cfg);
+    hb_gen_pick_variants(g);
     cfg->n_layers = 3;
     cfg->attn_mask = 1 << hb_rng_below(r, 3);
     if (hb_rng_one_in(r, 8)) {
@@ -90,6 +79,7 @@ static void pick_config(struct hb_gen_state *g, const struct size_limits *z) {
         cfg->n_layers = hb_rng_one_in(r, 3) ? 2 : 1;
         cfg->attn_mask = hb_rng_below(r, 1 << cfg->n_layers);
     }
+    hb_gen_pick_attention(g);
     cfg->act_dtype = o->act_dtype >= 0 ? o->act_dtype : hb_rng_below(r, HB_N_FLOAT_DTYPES);
     cfg->state_dtype = o->state_dtype >= 0 ? o->state_dtype : hb_rng_one_in(r, 3);
     cfg->kernel_form = o->kernel_form >= 0 ? o->kernel_form : !hb_rng_one_in(r, 4);
@@ -112,8 +102,15 @@ static void meet_needs(struct hb_gen_state *g) {
     if ((g->needs & HB_NEED_ATTENTION) && cfg->attn_mask == 0) {
         cfg->attn_mask = 1 << hb_rng_below(&g->rng, cfg->n_layers);
     }
-    if ((g->needs & HB_NEED_MAMBA) && cfg->attn_mask == (1 << cfg->n_layers) - 1) {
+    const uint64_t linear = HB_NEED_MAMBA | HB_NEED_OTHER_MIXER | HB_NEED_KDA | HB_NEED_SHORT_CONV | HB_NEED_LATER_LINEAR;
+    if ((g->needs & HB_NEED_LATER_LINEAR) && cfg->n_layers < 2) {
+        cfg->n_layers = 2;
+    }
+    if ((g->needs & linear) && cfg->attn_mask == (1 << cfg->n_layers) - 1) {
         cfg->attn_mask &= cfg->attn_mask - 1;
+    }
+    if (g->needs & HB_NEED_LATER_LINEAR) {
+        cfg->attn_mask &= ~(1 << (cfg->n_layers - 1));
     }
     if (g->needs & HB_NEED_CLAMP) {
         cfg->dt_clamp = HB_CLAMP_LIMIT;
@@ -233,7 +230,7 @@ static const struct shares {
     [HB_TARGET_FORWARD] = {55, 20, 15}, [HB_TARGET_DISPATCH] = {55, 20, 15},
     [HB_TARGET_VERIFY] = {55, 20, 15},  [HB_TARGET_METADATA] = {8, 7, 45},
     [HB_TARGET_TRACK] = {60, 20, 12},   [HB_TARGET_GRAPH] = {60, 20, 12},
-    [HB_TARGET_SLOTS] = {55, 15, 20},
+    [HB_TARGET_SLOTS] = {55, 15, 20},   [HB_TARGET_ATTENTION] = {60, 20, 12},
 };
 
 static int32_t pick_class(struct hb_gen_state *g) {

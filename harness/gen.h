@@ -19,6 +19,7 @@ struct hb_gen_options {
     int32_t mode; /* 0: any; else every forward uses this mode if possible */
     int32_t act_dtype, state_dtype, kernel_form; /* -1: any */
     int32_t relation; /* -1: any */
+    int32_t mixer;    /* -1: any */
 };
 void hb_gen_options_init(struct hb_gen_options *o);
 void hb_gen_case(const struct hb_gen_options *o, uint64_t seed, uint64_t index, struct hb_case *out);

@@ -20,6 +20,7 @@ static const struct mix mixes[HB_N_TARGETS] = {
     [HB_TARGET_TRACK] = {20, 20, 20, 15, 45, 45, 20, 10, 40, 100, 0},
     [HB_TARGET_GRAPH] = {35, 100, 30, 20, 15, 8, 25, 8, 20, 66, 0},
     [HB_TARGET_SLOTS] = {15, 6, 15, 50, 30, 50, 20, 15, 20, 90, 100},
+    [HB_TARGET_ATTENTION] = {45, 25, 5, 10, 10, 15, 10, 5, 20, 40, 0},
 };
 
 /* --- relations ------------------------------------------------------------------------------------------------------ */
@@ -153,6 +154,7 @@ void hb_gen_pick_features(struct hb_gen_state *g) {
     struct hb_gen_features *has = &g->has;
     hb_gen_pick_relation(g);
     g->needs |= hb_gen_relation_needs(g->relation);
+    hb_gen_pick_mixer(g);
     has->spec = pick_spec(g, m);
     pick_spec_relation(g);
     /* short histories have no room, and other needs no use for what takes forwards away */
@@ -160,6 +162,7 @@ void hb_gen_pick_features(struct hb_gen_state *g) {
     const int is_bent = is_plain || (g->needs & (HB_NEED_M2 | HB_NEED_RAGGED | HB_NEED_TWO_TRACKS));
     has->graphs = (g->needs & graphs) || (percent(g, m->graphs) && !is_plain && !(g->needs & HB_NEED_NO_GRAPHS));
     has->ring = (g->needs & (HB_NEED_RING | HB_NEED_PENDING)) || (percent(g, m->ring) && !is_bent);
+    has->ring = has->ring && g->mixer == HB_MIXER_MAMBA2;
     has->ping_pong = percent(g, m->ping_pong) && !is_plain;
     has->cache = percent(g, m->cache) && !is_plain;
     has->strip = percent(g, m->strip) && !(g->needs & (HB_NEED_TREE | HB_NEED_TREE_STEP)) &&

@@ -104,7 +104,15 @@ struct hb_gen_state {
     int32_t max_requests, max_tokens; /* of one forward */
     struct hb_gen_features has;
     uint64_t needs;
+    int32_t mixer;
 };
+
+/* gen_variants.c */
+/* The linear kind that is asked for, or one that meets the needs. */
+void hb_gen_pick_mixer(struct hb_gen_state *g);
+/* Variants of the linear layers; windows, soft cap and pages of attention, and the layers of target attention. */
+void hb_gen_pick_variants(struct hb_gen_state *g);
+void hb_gen_pick_attention(struct hb_gen_state *g);
 
 /* gen_features.c */
 void hb_gen_pick_features(struct hb_gen_state *g);

@@ -27,7 +27,7 @@
 #define HB_NEED_OUTSIDER (UINT64_C(1) << 18) /* a live request outside the batch */
 #define HB_NEED_ROW (UINT64_C(1) << 19) /* any real row */
 #define HB_NEED_NO_TRACK (UINT64_C(1) << 20)
-#define HB_NEED_MAMBA (UINT64_C(1) << 21)
+#define HB_NEED_MAMBA (UINT64_C(1) << 21) /* a linear layer of any kind */
 #define HB_NEED_LONG_ROW (UINT64_C(1) << 22) /* an extend row of two tokens or more, or two rows */
 #define HB_NEED_ROOM (UINT64_C(1) << 23) /* a step more fits */
 #define HB_NEED_NO_MASK (UINT64_C(1) << 24) /* no track mask at all */
@@ -55,5 +55,10 @@
 #define HB_NEED_LIVE (UINT64_C(1) << 46) /* a live request */
 #define HB_NEED_TREE_STEP (UINT64_C(1) << 47) /* a verify with links somewhere, windows dense */
 #define HB_NEED_TWO_SLOTS (UINT64_C(1) << 48) /* NS >= 2 */
+#define HB_NEED_OTHER_MIXER (UINT64_C(1) << 49) /* linear layers that are not Mamba2 */
+#define HB_NEED_KDA (UINT64_C(1) << 50)
+#define HB_NEED_SHORT_CONV (UINT64_C(1) << 51)
+#define HB_NEED_REFUSAL (UINT64_C(1) << 52) /* the child's entries refuse with rule 1 */
+#define HB_NEED_LATER_LINEAR (UINT64_C(1) << 53) /* a linear layer behind the first layer */
 
 #endif

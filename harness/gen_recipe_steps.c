@@ -181,6 +181,18 @@ static int new_child(struct hb_case *c, struct hb_spot *p) {
     return new_entry(c, p, HB_ENTRY_CHILD, hb_rng_below(p->rng, 2));
 }
 
+static int new_child_decode(struct hb_case *c, struct hb_spot *p) {
+    (void)new_entry(c, p, HB_ENTRY_CHILD, 0);
+    c->step[c->n_steps - 1].direction = HB_ENTRY_DECODE;
+    return 1;
+}
+
+static int new_child_extend(struct hb_case *c, struct hb_spot *p) {
+    (void)new_entry(c, p, HB_ENTRY_CHILD, 0);
+    c->step[c->n_steps - 1].direction = HB_ENTRY_EXTEND;
+    return 1;
+}
+
 static int new_null(struct hb_case *c, struct hb_spot *p) {
     return new_entry(c, p, HB_ENTRY_WRAPPER, 1);
 }
@@ -284,6 +296,8 @@ int hb_recipe_steps(struct hb_case *c, struct hb_spot *p, enum on_step on) {
         [NEW_FREE_TWICE] = new_free_twice,
         [NEW_COPY_SELF] = new_copy_self,
         [NEW_CHILD] = new_child,
+        [NEW_CHILD_DECODE] = new_child_decode,
+        [NEW_CHILD_EXTEND] = new_child_extend,
         [NEW_NULL] = new_null,
         [NEW_BARE] = new_bare,
         [NEW_COMMIT] = new_commit,

@@ -174,11 +174,27 @@ static uint64_t offers_of_history(const struct hb_spot *p) {
     return o;
 }
 
+static uint64_t offers_of_mixer(const struct hb_spot *p) {
+    const int32_t mixer = p->c->config.mixer;
+    if (!has_layer(p, hb_case_linear_kind(&p->c->config))) {
+        return HB_NEED_REFUSAL; /* as a Mamba2 child does */
+    }
+    uint64_t o = HB_NEED_MAMBA;
+    o |= mixer != HB_MIXER_MAMBA2 ? HB_NEED_OTHER_MIXER : 0;
+    o |= mixer == HB_MIXER_KDA ? HB_NEED_KDA : 0;
+    o |= mixer == HB_MIXER_SHORT_CONV ? HB_NEED_SHORT_CONV : 0;
+    o |= mixer == HB_MIXER_MAMBA2 || mixer == HB_MIXER_MAMBA1 ? HB_NEED_REFUSAL : 0;
+    for (int32_t l = 1; l < p->config.n_layers; l++) {
+        o |= p->config.layer_kind[l] != HB_LAYER_ATTENTION ? HB_NEED_LATER_LINEAR : 0;
+    }
+    return o;
+}
+
 static uint64_t offers_of_config(const struct hb_spot *p) {
     const struct hb_config *g = &p->config;
     uint64_t o = g->spec_rows - p->c->config.spare_rows > 1 ? HB_NEED_SPEC_ROWS : 0;
     o |= has_layer(p, HB_LAYER_ATTENTION) ? HB_NEED_ATTENTION : 0;
-    o |= has_layer(p, HB_LAYER_MAMBA2) ? HB_NEED_MAMBA : 0;
+    o |= offers_of_mixer(p);
     o |= p->c->config.dt_clamp != HB_CLAMP_NONE ? HB_NEED_CLAMP : 0;
     o |= g->chunk_size >= 8 ? HB_NEED_CHUNK_8 : 0;
     o |= g->ring_length > 0 ? HB_NEED_RING : 0;
@@ -288,9 +304,13 @@ static int32_t row_of(const struct hb_spot *p, enum at at) {
     case AT_NODE:
         return p->row * hb_case_draft(p->s) + 1;
     case AT_VARIANT:
-        return hb_rng_below(p->rng, 10);
+        return hb_rng_below(p->rng, 22);
+    case AT_LAYER_KIND:
+        return 7;
     case AT_WINDOWS:
         return 8;
+    case AT_GATE_FORM:
+        return 14;
     default:
         return 0;
     }
@@ -302,6 +322,12 @@ static int32_t row_of(const struct hb_spot *p, enum at at) {
 
 static int64_t one_of(struct hb_rng *rng, const int64_t *values, int32_t n) {
     return values[hb_rng_below(rng, n)];
+}
+
+/* A linear kind that is not the mixer's. */
+static int32_t other_kind(struct hb_rng *rng, int32_t mixer) {
+    const struct hb_case_config other = {.mixer = (mixer + hb_rng_range(rng, 1, HB_N_MIXERS - 1)) % HB_N_MIXERS};
+    return hb_case_linear_kind(&other);
 }
 
 /* Values that are wrong whatever the batch. */
@@ -324,7 +350,7 @@ static int64_t wrong_value(const struct hb_spot *p, enum base base) {
     case B_BAD_KIND:
         return ONE_OF(p->rng, 0, -1, 9, INT_MAX);
     case B_BAD_VARIANT:
-        return ONE_OF(p->rng, 99, -1, 6);
+        return ONE_OF(p->rng, 99, -1, HB_N_LAYER_KINDS);
     case B_SIGN:
         return ONE_OF(p->rng, -1, 1);
     case B_BAD_LINK:
@@ -341,6 +367,8 @@ static int64_t wrong_value(const struct hb_spot *p, enum base base) {
         return ONE_OF(p->rng, -1, g->n_slots - 1, 1, INT_MIN);
     case B_BAD_PADDING:
         return ONE_OF(p->rng, -1, p->s->n_rows + p->s->pad_rows + 1, INT_MAX, INT_MIN);
+    case B_OTHER_KIND: /* one of the five others */
+        return other_kind(p->rng, p->c->config.mixer);
     case B_NODES:
         return ONE_OF(p->rng, p->h.drafted.nodes[p->row], INT_MAX);
     default:

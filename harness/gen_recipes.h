@@ -18,6 +18,8 @@ enum on_step {
     NEW_FREE_TWICE,
     NEW_COPY_SELF,
     NEW_CHILD,
+    NEW_CHILD_DECODE, /* with a handle, one direction */
+    NEW_CHILD_EXTEND,
     NEW_NULL,
     NEW_BARE,
     NEW_COMMIT,       /* without a verify before it */
@@ -57,7 +59,9 @@ enum at {
     AT_ROOT, /* link of the row's first node */
     AT_NODE, /* and of its second */
     AT_VARIANT,
-    AT_WINDOWS /* the variant of the window layout */
+    AT_WINDOWS, /* the variant of the window layout */
+    AT_LAYER_KIND, /* and of the first layer's kind */
+    AT_GATE_FORM
 };
 
 /* The break's value is one of these plus `plus`. */
@@ -111,7 +115,8 @@ enum base {
     B_BAD_RING,
     B_BAD_PAD,
     B_FREE_COUNT, /* of slots */
-    B_BAD_VIRTUAL
+    B_BAD_VIRTUAL,
+    B_OTHER_KIND
 };
 
 struct hb_break_recipe {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/batch.h"
+#include "harness/case_internal.h"
 #include "harness/gen_history.h"
 
 enum { MAX_RECIPES = 256 };
@@ -59,7 +60,10 @@ static void mutate_group(struct hb_rng *r, int32_t group, int32_t kind, void *at
 }
 
 static void change_config(struct hb_case *c, struct hb_rng *r) {
+    const int32_t real_size = c->config.real_size;
     mutate_group(r, HB_GROUP_CONFIG, HB_STEP_FORWARD, &c->config);
+    c->config.real_size = real_size; /* never more work by itself */
+    hb_case_limit_sizes(&c->config, 1);
 }
 
 static struct hb_case_step *any_step(struct hb_case *c, struct hb_rng *r) {

@@ -33,7 +33,8 @@ static void fill_targets(cJSON *list) {
         "batches, most of them broken, in every mode: statuses only",
         "checkpoints of extends and decodes, and restarts from them",
         "captured graphs and their replays beside eager forwards",
-        "life of slots: prefix cache, ping-pong, virtual ids, moves"};
+        "life of slots: prefix cache, ping-pong, virtual ids, moves",
+        "models of mostly attention: windows, soft caps, pages, trees"};
     for (int32_t i = 0; i < HB_N_TARGETS; i++) {
         cJSON *o = item(list, hb_target_name(i));
         cJSON_AddStringToObject(o, "what", what[i]);

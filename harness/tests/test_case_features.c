@@ -250,7 +250,7 @@ static void another_schema_is_refused_with_both_numbers(void **state) {
 static void targets_and_step_kinds_have_names(void **state) {
     (void)state;
     static const char *const names[] = {"forward", "dispatch", "verify", "metadata",
-                                        "track",   "graph",    "slots"};
+                                        "track",   "graph",    "slots",  "attention"};
     assert_int_equal(sizeof names / sizeof *names, HB_N_TARGETS);
     for (int32_t t = 0; t < HB_N_TARGETS; t++) {
         assert_string_equal(hb_target_name(t), names[t]);

@@ -211,7 +211,8 @@ static void valid_histories_are_legal(void **state) {
     (void)state;
     static const int32_t classes[] = {HB_GEN_VALID, HB_GEN_NEAR};
     static const int32_t targets[] = {HB_TARGET_FORWARD, HB_TARGET_VERIFY, HB_TARGET_METADATA,
-                                      HB_TARGET_TRACK,   HB_TARGET_GRAPH,  HB_TARGET_SLOTS};
+                                      HB_TARGET_TRACK,   HB_TARGET_GRAPH,  HB_TARGET_SLOTS,
+                                      HB_TARGET_ATTENTION};
     for (int32_t size = 0; size < HB_N_SIZES; size++) {
         for (int k = 0; k < 2; k++) {
             struct hb_gen_options o = options(classes[k], size);

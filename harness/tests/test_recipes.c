@@ -16,7 +16,7 @@
 enum { N_CASES = 300, N_APPLIED = 4, N_TRIES = 600, MAX_RECIPES = 256 };
 
 static const int32_t targets[] = {HB_TARGET_FORWARD, HB_TARGET_GRAPH, HB_TARGET_SLOTS,
-                                  HB_TARGET_VERIFY,  HB_TARGET_TRACK};
+                                  HB_TARGET_VERIFY,  HB_TARGET_TRACK, HB_TARGET_ATTENTION};
 enum { N_TARGETS = sizeof targets / sizeof targets[0] };
 
 /* Statuses only: what is predicted here is the rule, and that the backend agrees. */
@@ -35,7 +35,8 @@ static void run(const struct hb_case *c, struct hb_run_stats *stats) {
 
 /* Entry calls may be refused in any class: a wrong entry is a legal step of a history. */
 static int is_entry_rule(int32_t rule) {
-    return rule == HB_RULE_ENTRY_REFUSED || rule == HB_RULE_HANDLE_NULL ||
+    return rule == HB_RULE_ENTRY_REFUSED || rule == HB_RULE_SHORT_CONV_DECODE ||
+           rule == HB_RULE_SHORT_CONV_EXTEND || rule == HB_RULE_HANDLE_NULL ||
            rule == HB_RULE_NO_METADATA || rule == HB_RULE_LAYER_RANGE || rule == HB_RULE_IO_NULL;
 }
 
