@@ -151,7 +151,9 @@ static void emulated_backend_passes_every_built_case(void **state) {
 static void segments_compare_every_stored_element(void **state) {
     (void)state;
     static const char *const names[] = {"mamba2_mixed_prefill_decode", "mamba2_dt_limit",
-                                        "falcon_h1_norm_after_gate"};
+                                        "falcon_h1_norm_after_gate",   "gdn_qwen3next_segments",
+                                        "kda_kimi_segments",           "lightning_minimax_segments",
+                                        "gdn_core_gva_varlen"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct hb_golden_problem p;
         import(names[i], 0, &p);
@@ -160,7 +162,8 @@ static void segments_compare_every_stored_element(void **state) {
         assert_true(r.passed);
         assert_int_equal(r.compared[HB_GOLDEN_Y], p.y->n);
         assert_int_equal(r.compared[HB_GOLDEN_SSM], p.state[0].ssm->n);
-        assert_int_equal(r.compared[HB_GOLDEN_CONV], p.state[0].conv->n / (w + 1) * w);
+        const int64_t conv = p.state[0].conv != NULL ? p.state[0].conv->n / (w + 1) * w : 0;
+        assert_int_equal(r.compared[HB_GOLDEN_CONV], conv);
         hb_golden_problem_free(&p);
     }
 }
@@ -219,16 +222,19 @@ static int64_t pick(const struct hb_golden_problem *p, int32_t tensor, int32_t c
 }
 
 static int32_t count_found(double bounds, int32_t check, int32_t n_tensors) {
-    static const char *const names[3] = {"mamba2_segments_g2", "mamba2_mixed_prefill_decode",
-                                         "nemotron_h_group_norm"};
+    enum { N = 6 };
+    static const char *const names[N] = {"mamba2_segments_g2",     "mamba2_mixed_prefill_decode",
+                                         "nemotron_h_group_norm",  "gdn_qwen3next_segments",
+                                         "kda_kimi_segments",      "lightning_minimax_segments"};
     struct hb_rng rng = hb_rng_make(7, (uint64_t)check);
-    struct hb_golden_problem p[3];
+    struct hb_golden_problem p[N];
     int32_t found = 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < N; i++) {
         import(names[i], 0, &p[i]);
     }
     for (int32_t i = 0; i < DOCTORED; i++) {
-        const struct hb_golden_problem *one = &p[hb_rng_below(&rng, 3)];
+        const int has_conv = i % n_tensors == HB_GOLDEN_CONV;
+        const struct hb_golden_problem *one = &p[hb_rng_below(&rng, has_conv ? N - 1 : N)];
         struct hb_golden_options o;
         hb_golden_options_init(&o, GOLDEN);
         o.tamper_tensor = i % n_tensors;
@@ -243,7 +249,7 @@ static int32_t count_found(double bounds, int32_t check, int32_t n_tensors) {
         }
         found += !r.passed && is_named(r.reason, &e);
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < N; i++) {
         hb_golden_problem_free(&p[i]);
     }
     return found;

@@ -59,6 +59,9 @@ static void a_number_that_is_not_finite_is_a_fault_of_the_file(void **state) {
          "element 5 of tensor 'in.hidden_states' is nan, expected a finite float32"},
         {NORM, "exp64.y1", (double)NAN, "element 5 of tensor 'exp64.y1' is nan"},
         {SCAN, "init.state", -(double)INFINITY, "element 5 of tensor 'init.state' is -inf"},
+        {"gdn_core_128", "in.g", (double)NAN, "element 5 of tensor 'in.g' is nan"},
+        {"kda_kimi_segments", "exp64.ssm_state", (double)NAN,
+         "kda_kimi_segments: element 5 of tensor 'exp64.ssm_state' is nan"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct place p;
@@ -95,6 +98,14 @@ static void a_producers_own_result_is_judged(void **state) {
         {NORM, "exp32.y2", (double)NAN, 0, 1, "exp32.y2, the producer's own result"},
         {NORM, "expbf16.y1", 1.0, 1, 1, "expbf16.y1, the producer's own result"},
         {SCAN, "exp32.y", 0.0, 1, 0, ""},
+        {"gdn_core_gva_varlen", "exp32.y", 0.01, 1, 1, "exp32.y, the producer's own result"},
+        {"gdn_core_gva_varlen", "expbf16.y", 1.0, 1, 1, "expbf16.y, the producer's own result"},
+        {"kda_core_varlen", "expbf16.y", (double)NAN, 0, 1, "expbf16.y, the producer's own result"},
+        {"kda_core_varlen", "expbf16.y", 1.0, 1, 1, "expbf16.y, the producer's own result"},
+        {"lightning_core_varlen", "expbf16.y", 1.0, 1, 1, "expbf16.y, the producer's own result"},
+        {"gdn_qwen3next_segments", "exp32.y", 0.1, 1, 1, "exp32.y, the producer's own result"},
+        {"kda_kimi_segments", "exp32.y", 0.1, 1, 1, "exp32.y, the producer's own result"},
+        {"kda_kimi_segments", "exp32.y", 0.0, 1, 0, ""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct place p;
