@@ -8,8 +8,8 @@ enum { LENGTH = 64, WEIGHTS = 5 };
 
 /* k, dk, a [H, LENGTH, N], beta [H, LENGTH], five of [H, LENGTH, P], two lists of weights, p, z. */
 double hb_ref_delta_trail_work(const struct hb_ref_dims *d) {
-    const double rows = (double)d->heads * LENGTH;
-    return rows * (3.0 * d->state_size + 1.0 + 5.0 * d->head_dim) + 2.0 * LENGTH * WEIGHTS +
+    const double length = (double)LENGTH, rows = d->heads * length;
+    return rows * (3.0 * d->state_size + 1.0 + 5.0 * d->head_dim) + 2.0 * length * (double)WEIGHTS +
            d->state_size + (double)d->d_inner;
 }
 
