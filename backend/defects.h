@@ -44,7 +44,7 @@
     X(36, DELTA_MASKED_EXP, "exp of a masked row of a partial chunk times zero", "state.temporal")                            \
     X(37, DELTA_PREDICTION, "prediction of the delta rule from the state before its decay", "numeric")                 \
     X(40, DECAY_SIGN, "decay of lightning attention with the wrong sign", "numeric")                                   \
-    X(41, DECAY_PARTIAL_CHUNK, "keys of a partial chunk decayed up to the end of a full one", "numeric")               \
+    X(41, DECAY_PARTIAL_CHUNK, "keys of a partial chunk decayed up to the end of a full one", "state.temporal")        \
     X(42, LAYER_FACTOR, "slopes with the factor of the layer after", "numeric")                                        \
     X(43, DT_BIAS_PER_HEAD, "Mamba1 step sizes with one bias per head", "numeric")                                     \
     X(44, SHORT_CONV_UNROUNDED, "short conv of products that are not rounded", "numeric")                              \
