@@ -298,6 +298,8 @@ int hb_case_fields(const struct hb_case_field **fields);
 const char *hb_break_field_name(int32_t field);
 /* "forward", ..; "unknown" for other numbers. */
 const char *hb_target_name(int32_t target);
+/* "mamba2", ..; "unknown" for other numbers. */
+const char *hb_mixer_name(int32_t mixer);
 
 /* A valid default case: no steps. */
 void hb_case_init(struct hb_case *c);

@@ -126,7 +126,7 @@ static const char *const break_names[] = {
     CONFIG(slope_kind, 0, HB_N_SLOPE_KINDS - 1, 0, slope_names), \
     CONFIG(layer_factor, 0, HB_N_LAYER_FACTORS - 1, 0, factor_names), \
     CONFIG(qkv_act, 0, HB_N_QKV_ACTS - 1, 0, qkv_act_names), \
-    CONFIG(attn_window, 0, 255, 0, NULL), \
+    CONFIG(attn_window, 0, 4096, 0, NULL), \
     CONFIG(window_rule, 0, HB_N_WINDOW_RULES - 1, 0, rule_names), \
     CONFIG(attn_softcap, 0, HB_N_SOFTCAPS - 1, 0, softcap_names), \
     CONFIG(kv_page, 0, HB_N_KV_PAGES - 1, 0, page_names), \
@@ -204,6 +204,10 @@ int hb_case_fields(const struct hb_case_field **fields) {
 
 const char *hb_target_name(int32_t target) {
     return target >= 0 && target < HB_N_TARGETS ? target_names[target] : "unknown";
+}
+
+const char *hb_mixer_name(int32_t mixer) {
+    return mixer >= 0 && mixer < HB_N_MIXERS ? mixer_names[mixer] : "unknown";
 }
 
 const char *hb_break_field_name(int32_t field) {

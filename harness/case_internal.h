@@ -24,6 +24,12 @@ static inline int32_t divisor_below(int32_t n, int32_t d) {
 
 /* case_verify.c: rows of a verify in normal form; of other steps nothing of a draft is kept. */
 void hb_case_normalize_draft(struct hb_case_step *s);
+struct cJSON;
+/* case_json_read.c: members of a configuration in an object, as strictly as in a case; others keep their values. where: for
+ * errors. Then: whether a configuration is in normal form (of a case without steps). */
+int32_t hb_case_read_config(const struct cJSON *object, const char *where, struct hb_case_config *g,
+                            struct hb_error *err);
+int32_t hb_case_check_config(const char *where, const struct hb_case_config *said, struct hb_error *err);
 /* case_variants.c: sizes that only real models have are for cases that say so. is_folded: values above come down evenly
  * (random bytes shall not all end at the limit), else to the limit. */
 void hb_case_limit_sizes(struct hb_case_config *g, int is_folded);

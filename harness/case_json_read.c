@@ -8,7 +8,7 @@
 #include <cjson/cJSON.h>
 
 #include "backend/batch.h"
-#include "harness/case.h"
+#include "harness/case_internal.h"
 #include "harness/json_scan.h"
 
 /* Where in the text the reader is: "steps[1].rows[0]". */
@@ -359,5 +359,29 @@ int32_t hb_case_from_json(const char *text, size_t len, struct hb_case *out, str
         }
     }
     cJSON_Delete(root);
+    return r.status;
+}
+
+/* --- a configuration alone ---------------------------------------------------------------------- */
+
+int32_t hb_case_read_config(const struct cJSON *object, const char *where, struct hb_case_config *g,
+                            struct hb_error *err) {
+    struct reader r = {err, HB_OK};
+    const struct place at = place_of(where, -1, NULL, 0);
+    struct hb_case_config copy = *g;
+    if (read_group(&r, &at, object, HB_GROUP_CONFIG, HB_STEP_FORWARD, &copy, NULL)) {
+        *g = copy;
+    }
+    return r.status;
+}
+
+int32_t hb_case_check_config(const char *where, const struct hb_case_config *said, struct hb_error *err) {
+    struct reader r = {err, HB_OK};
+    const struct place at = place_of(where, -1, NULL, 0);
+    struct hb_case c;
+    hb_case_init(&c);
+    c.config = *said;
+    hb_case_normalize(&c);
+    (void)same_group(&r, &at, HB_GROUP_CONFIG, HB_STEP_FORWARD, said, &c.config);
     return r.status;
 }

@@ -14,6 +14,7 @@ static const struct {
 } small_sizes[] = {
     SIZE(heads, 8),   SIZE(head_dim, 80), SIZE(state_size, 128), SIZE(groups, 8),
     SIZE(q_heads, 8), SIZE(kv_heads, 8),  SIZE(attn_dim, 32),    SIZE(chunk_size, 64),
+    SIZE(attn_window, 255),
 };
 enum { N_SMALL_SIZES = sizeof small_sizes / sizeof small_sizes[0] };
 

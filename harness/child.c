@@ -270,8 +270,7 @@ static int fuzz_loop(struct hb_child *child) {
     for (uint64_t i = 0; rc == 0; i++) {
         if (i % 4 == 3) {
             hb_mutate_case(&c, child->me->seed * 0x9e3779b97f4a7c15U + i);
-            c.config.target = gen.target;
-            hb_case_normalize(&c);
+            hb_gen_hold(&gen, &c);
         } else {
             hb_gen_case(&gen, child->me->seed, i, &c);
         }

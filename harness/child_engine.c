@@ -152,20 +152,19 @@ static uint64_t spread(uint64_t x) {
 size_t hb_child_mutate(uint8_t *data, size_t size, size_t max_size, uint32_t seed) {
     struct hb_case c;
     uint64_t s = spread(seed);
+    struct hb_gen_options gen;
+    if (engine.page) {
+        gen = engine.page->options.gen;
+    } else {
+        hb_gen_options_init(&gen);
+    }
+    gen.target = engine_target;
     if (s & 1U) {
-        struct hb_gen_options gen;
-        if (engine.page) {
-            gen = engine.page->options.gen;
-        } else {
-            hb_gen_options_init(&gen);
-        }
-        gen.target = engine_target;
         hb_gen_case(&gen, s, 0, &c);
     } else {
         decode(data, size, &c);
         hb_mutate_case(&c, s);
-        c.config.target = engine_target;
-        hb_case_normalize(&c);
+        hb_gen_hold(&gen, &c);
     }
     size_t n = hb_case_encode(&c, data, max_size);
     return n ? n : size;

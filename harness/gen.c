@@ -33,6 +33,7 @@ struct size_limits {
 static const struct size_limits small_size = {2, 1, 4, 1, 8, 4, 2, 12};
 static const struct size_limits default_size = {4, 1, 8, 1, 16, 8, 4, 24};
 static const struct size_limits large_size = {2, 16, 80, 16, 128, 32, 3, 130};
+static const struct size_limits real_size = {8, 16, 80, 16, 128, 32, 2, 140}; /* the model has sizes of its own */
 static const struct size_limits tiny_size = {1, 1, 2, 1, 2, 2, 2, 8};
 
 static int32_t pick_divisor(struct hb_rng *r, int32_t n) {
@@ -56,7 +57,7 @@ static void pick_sizes(struct hb_rng *r, const struct size_limits *z, struct hb_
     g->q_heads = 1 + hb_rng_below(r, 4);
     g->kv_heads = pick_divisor(r, g->q_heads);
     g->attn_dim = 1 + hb_rng_below(r, z->attn_dim);
-    if (z == &large_size) {
+    if (z == &large_size || z == &real_size) {
         g->chunk_size = hb_rng_one_in(r, 2) ? 16 << hb_rng_below(r, 3) : g->chunk_size;
         g->page_chunks = g->chunk_size > 32 ? 0 : g->page_chunks;
     }
@@ -80,8 +81,13 @@ static void pick_config(struct hb_gen_state *g, const struct size_limits *z) {
         cfg->attn_mask = hb_rng_below(r, 1 << cfg->n_layers);
     }
     hb_gen_pick_attention(g);
-    cfg->act_dtype = o->act_dtype >= 0 ? o->act_dtype : hb_rng_below(r, HB_N_FLOAT_DTYPES);
-    cfg->state_dtype = o->state_dtype >= 0 ? o->state_dtype : hb_rng_one_in(r, 3);
+    cfg->act_dtype = hb_rng_below(r, HB_N_FLOAT_DTYPES);
+    cfg->state_dtype = hb_rng_one_in(r, 3);
+    if (o->has_model && z != &tiny_size) {
+        hb_gen_take_model(g);
+    }
+    cfg->act_dtype = o->act_dtype >= 0 ? o->act_dtype : cfg->act_dtype;
+    cfg->state_dtype = o->state_dtype >= 0 ? o->state_dtype : cfg->state_dtype;
     cfg->kernel_form = o->kernel_form >= 0 ? o->kernel_form : !hb_rng_one_in(r, 4);
     cfg->spare_slots = hb_rng_below(r, 5);
     cfg->thread_order = hb_rng_one_in(r, 2) ? HB_ORDER_ASCENDING : hb_rng_below(r, HB_N_ORDERS);
@@ -137,6 +143,8 @@ static const struct size_limits *pick_size(struct hb_gen_state *g) {
         return &small_size;
     case HB_SIZE_LARGE:
         return &large_size;
+    case HB_SIZE_REAL:
+        return g->o->has_model ? &real_size : &large_size;
     default:
         if (g->o->target == HB_TARGET_METADATA) {
             return &small_size; /* tensors hardly matter */
@@ -363,6 +371,13 @@ static void metadata_case(struct hb_gen_state *g) {
             s->mode = odd_mode(&g->rng);
         }
     }
+}
+
+void hb_gen_hold(const struct hb_gen_options *o, struct hb_case *c) {
+    const int32_t mixer = o->has_model ? o->model.scaled.mixer : o->mixer;
+    c->config.target = o->target;
+    c->config.mixer = mixer >= 0 ? mixer : c->config.mixer;
+    hb_case_normalize(c);
 }
 
 void hb_gen_case(const struct hb_gen_options *o, uint64_t seed, uint64_t index,

@@ -113,6 +113,8 @@ void hb_gen_pick_mixer(struct hb_gen_state *g);
 /* Variants of the linear layers; windows, soft cap and pages of attention, and the layers of target attention. */
 void hb_gen_pick_variants(struct hb_gen_state *g);
 void hb_gen_pick_attention(struct hb_gen_state *g);
+/* Sizes, layers and variants of the model that is asked for. */
+void hb_gen_take_model(struct hb_gen_state *g);
 
 /* gen_features.c */
 void hb_gen_pick_features(struct hb_gen_state *g);

@@ -41,8 +41,9 @@ void hb_gen_pick_mixer(struct hb_gen_state *g) {
         allowed &= (g->needs & mixer_needs[i].need) ? mixer_needs[i].mixers : ~0u;
     }
     g->mixer = draw_mixer(&g->rng);
-    if (g->o->mixer >= 0) {
-        g->mixer = g->o->mixer; /* what is asked for comes before needs, which then are not met */
+    const int32_t asked = g->o->has_model ? g->o->model.scaled.mixer : g->o->mixer;
+    if (asked >= 0) {
+        g->mixer = asked; /* what is asked for comes before needs, which then are not met */
         return;
     }
     for (int32_t i = 0; i < HB_N_MIXERS && !(allowed >> g->mixer & 1u); i++) {
@@ -183,5 +184,36 @@ void hb_gen_pick_attention(struct hb_gen_state *g) {
         cfg->q_heads = 1 + hb_rng_below(r, 8);
         cfg->kv_heads = 1 + hb_rng_below(r, cfg->q_heads); /* the normal form makes it a divisor */
         cfg->attn_dim = hb_rng_one_in(r, 3) ? 1 + hb_rng_below(r, 32) : cfg->attn_dim;
+    }
+}
+
+/* --- models ----------------------------------------------------------------------------------- */
+
+/* Consecutive layers of the model, of both kinds where it has both: two of real size, else up to four. */
+static void take_layers(struct hb_gen_state *g, int32_t is_real) {
+    enum { TRIES = 32 };
+    const struct hb_model *m = &g->o->model;
+    struct hb_case_config *cfg = &g->c->config;
+    const int32_t most = is_real ? 2 : 4;
+    const int32_t last = m->n_layers > most ? m->n_layers - most : 0;
+    int32_t first = hb_rng_range(&g->rng, 0, last);
+    for (int32_t i = 0; i <= last; i++) {
+        hb_model_layers(m, first, most, cfg);
+        if (cfg->attn_mask != 0 && cfg->attn_mask != (1 << cfg->n_layers) - 1) {
+            return;
+        }
+        first = i < TRIES && last > TRIES ? hb_rng_range(&g->rng, 0, last) : (first + 1) % (last + 1);
+    }
+}
+
+void hb_gen_take_model(struct hb_gen_state *g) {
+    struct hb_case_config *cfg = &g->c->config;
+    const int32_t is_real = g->o->size == HB_SIZE_REAL;
+    hb_model_apply(&g->o->model, is_real, cfg);
+    take_layers(g, is_real);
+    if (g->o->size == HB_SIZE_LARGE) { /* the normal form keeps them in range */
+        cfg->head_dim *= 2;
+        cfg->state_size *= 2;
+        cfg->attn_dim *= 2;
     }
 }
