@@ -353,7 +353,8 @@ static void wrong_formulas_are_outside(void **unused) {
     (void)unused;
     struct run *r = calloc(1, sizeof(*r));
     struct delta_model *right = calloc(1, sizeof(*right));
-    assert_true(r != NULL && right != NULL);
+    assert_non_null(r);
+    assert_non_null(right);
     for (size_t k = 0; k < sizeof(mutations) / sizeof(mutations[0]); k++) {
         for (int32_t kind = mutations[k].kda_only ? 4 : 0; kind < 8; kind++) {
             const struct form f = {kind & 1, kind & 2 ? HB_BF16 : HB_FP32, 0, 0};

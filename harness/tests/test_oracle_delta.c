@@ -30,7 +30,8 @@ static struct request *new_request(const struct delta_model *m) {
     assert_non_null(r);
     r->state = hb_ref_state_new(&m->config);
     r->at = hb_ref_state_new(&m->config);
-    assert_true(r->state != NULL && r->at != NULL);
+    assert_non_null(r->state);
+    assert_non_null(r->at);
     hb_ref_state_set(&m->config, r->state, m->conv0, m->ssm0);
     return r;
 }
@@ -115,7 +116,7 @@ static void dense_step(const struct delta_model *m, int32_t t, int32_t head, dou
     const int32_t n = c->state_size, p = c->head_dim;
     const double beta = dense_beta(m, t, head);
     const double scale = c->qk_scale != 0.0F ? (double)c->qk_scale : pow((double)n, -0.5);
-    double q[MOST_N], k[MOST_N], next[MOST_N * 8];
+    double q[MOST_N] = {0}, k[MOST_N] = {0}, next[MOST_N * 8] = {0};
     dense_vector(m, t, head, 0, q);
     dense_vector(m, t, head, 1, k);
     for (int32_t v = 0; v < p; v++) {
@@ -332,7 +333,8 @@ static void without_a_prediction_it_is_simple_gla(void **unused) {
     struct hb_ref_state *s = hb_ref_state_new(&gla);
     double *out = calloc(MAX_OUT, sizeof *out);
     const struct hb_profile p = plain_profile();
-    assert_true(s != NULL && out != NULL);
+    assert_non_null(s);
+    assert_non_null(out);
     assert_int_equal(hb_ref_linear(&gla, 0, &m->params, &p, HB_PATH_PREFILL, n, m->z, m->qkv, decay,
                                    s, out, NULL, NULL, NULL, 0),
                      0);

@@ -107,7 +107,9 @@ static void play_core(const char *name, int32_t is_kda, int32_t l2norm, const in
     float *ssm = calloc((size_t)n_state, sizeof *ssm);
     double *out = calloc((size_t)(3 * inner), sizeof *out);
     struct hb_ref_state *s = hb_ref_state_new(f);
-    assert_true(ssm != NULL && out != NULL && s != NULL);
+    assert_non_null(ssm);
+    assert_non_null(out);
+    assert_non_null(s);
     int64_t t = 0;
     for (int64_t sequence = 0; lengths[sequence] > 0; sequence++) {
         for (int64_t i = 0; i < n_state; i++) {
