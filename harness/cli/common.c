@@ -116,13 +116,85 @@ int32_t hb_cli_make_dir(const char *path, struct hb_error *err) {
     return HB_OK;
 }
 
-void hb_cli_gen_options(const struct hb_args *args, struct hb_gen_options *o) {
+int hb_cli_model_dir(char *out, size_t cap) {
+    struct stat st;
+    char self[HB_PATH_CAP];
+    (void)snprintf(out, cap, "%s", HB_SOURCE_DIR "/corpus/models");
+    if (stat(out, &st) == 0 && S_ISDIR(st.st_mode)) {
+        return 0;
+    }
+    if (hb_cli_self(self, sizeof self) != 0) {
+        return -1;
+    }
+    const char *slash = strrchr(self, '/');
+    (void)snprintf(out, cap, "%.*s/models", slash ? (int)(slash - self) : 0, self);
+    return stat(out, &st) == 0 && S_ISDIR(st.st_mode) ? 0 : -1;
+}
+
+static const char *model_name(int i) {
+    static char names[HB_CLI_MAX_MODELS][HB_MODEL_NAME];
+    char dir[HB_PATH_CAP];
+    (void)hb_cli_model_dir(dir, sizeof dir);
+    return hb_model_names(dir, names, HB_CLI_MAX_MODELS) > i ? names[i] : "";
+}
+
+static int unknown_model(const char *name, int32_t n) {
+    char hint[400] = "";
+    hb_suggest(name, n, model_name, hint, sizeof hint);
+    hb_cli_complain("unknown model '%.200s'%s", name, hint[0] ? hint : " (list --models names them)");
+    return HB_EXIT_USAGE;
+}
+
+/* --model NAME. */
+static int load_model(const struct hb_args *args, struct hb_gen_options *o) {
+    char names[HB_CLI_MAX_MODELS][HB_MODEL_NAME];
+    char dir[HB_PATH_CAP];
+    struct hb_error err = {.struct_size = sizeof err};
+    int32_t n = hb_cli_model_dir(dir, sizeof dir) == 0 ? hb_model_names(dir, names, HB_CLI_MAX_MODELS) : -1;
+    if (n < 0) {
+        hb_cli_complain("no models: %s is no folder", dir);
+        return HB_EXIT_ENVIRONMENT;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        if (strcmp(names[i], args->model) == 0) {
+            o->has_model = 1;
+            const int32_t status = hb_model_load(dir, args->model, &o->model, &err);
+            return status == HB_OK ? 0 : hb_cli_failed(status, &err);
+        }
+    }
+    return unknown_model(args->model, n);
+}
+
+/* True sizes are meant for GPUs: elsewhere a word about what they cost. */
+static void warn_of_size(const struct hb_args *args, const struct hb_gen_options *o) {
+    const struct hb_backend_entry *list;
+    const struct hb_case_config *g = &o->model.real;
+    (void)hb_backends(&list);
+    if (args->size == HB_SIZE_REAL && args->verb != HB_VERB_GEN && !list[args->backend].needs_gpu) {
+        hb_cli_complain("--size real on backend %s: up to %.1e updates of states a case (%.1e a token and layer), "
+                        "minutes each; it is meant for a GPU",
+                        list[args->backend].name, (double)HB_CASE_REAL_WORK,
+                        (double)g->heads * g->head_dim * g->state_size);
+    }
+}
+
+int hb_cli_gen_options(const struct hb_args *args, struct hb_gen_options *o) {
     hb_gen_options_init(o);
     o->target = args->target == HB_TARGET_ANY ? HB_TARGET_FORWARD : args->target;
     o->size = args->size;
     o->gen_class = args->gen_class;
     o->mode = args->mode;
     o->relation = args->relation > 0 ? args->relation : -1;
+    o->mixer = args->mixer;
+    if (args->size == HB_SIZE_REAL && !args->model) {
+        hb_cli_complain("--size real needs --model: the sizes are the model's");
+        return HB_EXIT_USAGE;
+    }
+    const int rc = args->model ? load_model(args, o) : 0;
+    if (rc == 0) {
+        warn_of_size(args, o);
+    }
+    return rc;
 }
 
 const char *hb_cli_backend_name(int32_t backend) {
@@ -159,6 +231,9 @@ int hb_cli_defect_here(const struct hb_args *args) {
     return HB_EXIT_OK;
 }
 
+/* A case of real size takes minutes where no GPU helps, and its oracle seconds in any case. */
+static const double real_hang_seconds = 1200;
+
 int hb_cli_setup(const struct hb_args *args, char *program, size_t cap, struct hb_supervise *s) {
     struct hb_error err = {.struct_size = sizeof err};
     hb_supervise_init(s);
@@ -189,7 +264,11 @@ int hb_cli_setup(const struct hb_args *args, char *program, size_t cap, struct h
     s->child.timed = args->stats;
     s->child.check_off = args->off;
     s->child.seed = args->seed;
-    hb_cli_gen_options(args, &s->child.gen);
+    const int rc = hb_cli_gen_options(args, &s->child.gen);
+    if (rc != 0) {
+        return rc;
+    }
+    s->hang_seconds = args->size == HB_SIZE_REAL ? real_hang_seconds : s->hang_seconds;
     if (!args->quiet && isatty(2)) {
         s->tick = hb_cli_tick;
     }

@@ -8,6 +8,8 @@
 #include "harness/record.h"
 #include "harness/supervise.h"
 
+enum { HB_CLI_MAX_MODELS = 128 };
+
 /* One function per verb: returns the exit code. */
 int hb_verb_doctor(const struct hb_args *args);
 int hb_verb_list(const struct hb_args *args);
@@ -36,7 +38,10 @@ int32_t hb_cli_make_dir(const char *path, struct hb_error *err);
 /* Fills what run, fuzz and repro have in common; 0 or an exit code. program must live as long as s.
  */
 int hb_cli_setup(const struct hb_args *args, char *program, size_t cap, struct hb_supervise *s);
-void hb_cli_gen_options(const struct hb_args *args, struct hb_gen_options *o);
+/* 0, or complains and gives an exit code: a model that is not there, or --size real without one. */
+int hb_cli_gen_options(const struct hb_args *args, struct hb_gen_options *o);
+/* Folder of the model files: that of the source tree, else "models" beside the program. 0 or -1. */
+int hb_cli_model_dir(char *out, size_t cap);
 const char *hb_cli_backend_name(int32_t backend);
 void hb_cli_record_context(const struct hb_args *args, struct hb_record_context *ctx);
 /* The verdict's line with all options that its repro command needs. */

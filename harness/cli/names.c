@@ -27,7 +27,7 @@
     }                                                                                              \
     const struct hb_names hb_names_##id = {what_text, id##_count, id##_name, NULL};
 
-INDEX_TABLE(size, "size", "small", "default", "large")
+INDEX_TABLE(size, "size", "small", "default", "large", "real")
 INDEX_TABLE(class, "class", "mix", "valid", "near", "broken", "several")
 INDEX_TABLE(case_format, "format", "case", "json")
 INDEX_TABLE(run_format, "format", "text", "jsonl")
@@ -40,6 +40,14 @@ static const char *target_name(int i) {
     return hb_target_name(i);
 }
 const struct hb_names hb_names_target = {"target", target_count, target_name, NULL};
+
+static int mixer_count(void) {
+    return HB_N_MIXERS;
+}
+static const char *mixer_name(int i) {
+    return hb_mixer_name(i);
+}
+const struct hb_names hb_names_mixer = {"mixer", mixer_count, mixer_name, NULL};
 
 static int backend_count(void) {
     const struct hb_backend_entry *list;

@@ -15,7 +15,7 @@ struct hb_names {
 
 extern const struct hb_names hb_names_target, hb_names_relation, hb_names_backend, hb_names_mode, hb_names_size,
     hb_names_class, hb_names_case_format, hb_names_run_format, hb_names_engine, hb_names_check_off,
-    hb_names_defect;
+    hb_names_defect, hb_names_mixer;
 
 enum { HB_FORMAT_CASE = 0, HB_FORMAT_JSON = 1 };
 enum { HB_FORMAT_TEXT = 0, HB_FORMAT_JSONL = 1 };

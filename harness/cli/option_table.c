@@ -16,7 +16,9 @@ const struct hb_option hb_option_table[] = {
     {"count", 0, HB_OPTION_U64, "N", "how many cases", V(GEN) | V(FUZZ), AT(count), 1, 0, NULL},
     {"gen", 0, HB_OPTION_U64, "N", "run N generated cases instead of files", V(RUN), AT(gen), 1, 0, NULL},
     {"seed", 0, HB_OPTION_U64, "N", "seed of all random choices (default 1)", GENERATES | V(CHECK), AT(seed), 0, 0, NULL},
-    {"size", 0, HB_OPTION_NAME, "NAME", "size of generated cases: small, default, large", GENERATES, AT(size), 0, 0, &hb_names_size},
+    {"size", 0, HB_OPTION_NAME, "NAME", "small, default, large, or real (with --model)", GENERATES, AT(size), 0, 0, &hb_names_size},
+    {"mixer", 0, HB_OPTION_NAME, "NAME", "linear kind of generated cases, such as gdn", GENERATES, AT(mixer), 0, 0, &hb_names_mixer},
+    {"model", 0, HB_OPTION_TEXT, "NAME", "layers and sizes of a model (see list --models)", GENERATES, AT(model), 0, 0, NULL},
     {"class", 0, HB_OPTION_NAME, "NAME", "mix (default), valid, near, broken, several", GENERATES, AT(gen_class), 0, 0, &hb_names_class},
     {"mode", 0, HB_OPTION_NAME, "NAME", "forward mode of all forwards, such as DECODE", GENERATES, AT(mode), 0, 0, &hb_names_mode},
     {"target", 0, HB_OPTION_NAME, "NAME", "target of generated cases (default forward)", V(GEN) | V(RUN), AT(target), 0, 0, &hb_names_target},
@@ -48,6 +50,7 @@ const struct hb_option hb_option_table[] = {
     {"rules", 0, HB_OPTION_FLAG, NULL, "only the rules of a call", V(LIST), AT(rules), 0, 0, NULL},
     {"relations", 0, HB_OPTION_FLAG, NULL, "only the relations", V(LIST), AT(relations), 0, 0, NULL},
     {"defects", 0, HB_OPTION_FLAG, NULL, "only the planted defects", V(LIST), AT(defects), 0, 0, NULL},
+    {"models", 0, HB_OPTION_FLAG, NULL, "only the models", V(LIST), AT(models), 0, 0, NULL},
     {"quiet", 'q', HB_OPTION_FLAG, NULL, "results only, no progress", ALL, AT(quiet), 0, 0, NULL},
     {"verbose", 'v', HB_OPTION_FLAG, NULL, "show what child processes print", ALL, AT(verbose), 0, 0, NULL},
     {"help", 'h', HB_OPTION_FLAG, NULL, "this text", ALL, AT(help), 0, 0, NULL},
@@ -59,6 +62,7 @@ const struct hb_conflict hb_conflicts[] = {
     {ALL, "quiet", "verbose"},
     {V(FUZZ), "time", "count"},
     {V(RUN), "dump", "gen"},
+    {GENERATES, "mixer", "model"},
     {V(RUN), "json", "format"},
 };
 const int hb_n_conflicts = (int)(sizeof hb_conflicts / sizeof hb_conflicts[0]);
@@ -66,5 +70,6 @@ const int hb_n_conflicts = (int)(sizeof hb_conflicts / sizeof hb_conflicts[0]);
 const struct hb_conflict hb_needs[] = {
     {V(RUN), "seed", "gen"}, {V(RUN), "size", "gen"},   {V(RUN), "class", "gen"},
     {V(RUN), "mode", "gen"}, {V(RUN), "target", "gen"}, {V(RUN), "relation", "gen"},
+    {V(RUN), "mixer", "gen"}, {V(RUN), "model", "gen"},
 };
 const int hb_n_needs = (int)(sizeof hb_needs / sizeof hb_needs[0]);

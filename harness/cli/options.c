@@ -282,6 +282,7 @@ static void set_defaults(struct hb_args *args) {
     args->verb = -1;
     args->compare = -1;
     args->target = HB_TARGET_ANY;
+    args->mixer = -1;
     args->size = 1; /* HB_SIZE_DEFAULT */
     args->engine = -1;
     args->jobs = 1;

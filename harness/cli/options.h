@@ -31,14 +31,14 @@ struct hb_args {
     int32_t n_rest;
     const char *program; /* argv[0] */
     int32_t help, version, quiet, verbose;
-    int32_t json, targets, backends, modes, statuses, rules, relations, defects;
+    int32_t json, targets, backends, modes, statuses, rules, relations, defects, models;
     int32_t stats, stop_at_first, status_only;
     int32_t backend, compare, target, relation, mode, size, gen_class, case_format, run_format, engine,
-        defect, off;
+        defect, off, mixer;
     int32_t jobs, times;
     uint64_t seed, count, gen;
     double time;
-    const char *out, *corpus, *golden, *filter, *dump, *bound;
+    const char *out, *corpus, *golden, *filter, *dump, *bound, *model;
 };
 
 struct hb_verb_row {

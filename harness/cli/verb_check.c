@@ -193,6 +193,7 @@ static void on_result(void *ctx, const struct hb_golden_case_result *r) {
         (void)printf("  %-32s %-8s %-4s %s", r->name, r->schedule,
                      r->form == HB_FORM_V0 ? "v0" : "fast", hb_dtype_name(r->act_dtype));
         print_shares(share);
+        print_share("producer", r->share_foreign);
         (void)printf("  %s%s%s\n",
                      r->passed    ? "passed"
                      : r->skipped ? "skipped"

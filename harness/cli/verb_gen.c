@@ -32,7 +32,10 @@ int hb_verb_gen(const struct hb_args *args) {
         return HB_EXIT_USAGE;
     }
     int32_t status = args->out ? hb_cli_make_dir(args->out, &err) : HB_OK;
-    hb_cli_gen_options(args, &o);
+    const int rc = hb_cli_gen_options(args, &o);
+    if (rc != 0) {
+        return rc;
+    }
     uint64_t count = args->count ? args->count : 1;
     if (args->out) { /* an interrupt leaves whole files only */
         hb_supervise_catch(1);

@@ -126,7 +126,25 @@ static void fill_defects(cJSON *list) {
     }
 }
 
-enum { N_SECTIONS = 7 };
+static void fill_models(cJSON *list) {
+    char names[HB_CLI_MAX_MODELS][HB_MODEL_NAME];
+    char dir[HB_PATH_CAP];
+    const int32_t n = hb_cli_model_dir(dir, sizeof dir) == 0 ? hb_model_names(dir, names, HB_CLI_MAX_MODELS) : 0;
+    for (int32_t i = 0; i < n; i++) {
+        struct hb_model m;
+        struct hb_error err = {.struct_size = sizeof err};
+        cJSON *o = item(list, names[i]);
+        if (hb_model_load(dir, names[i], &m, &err) != HB_OK) {
+            cJSON_AddStringToObject(o, "error", err.text);
+            continue;
+        }
+        cJSON_AddStringToObject(o, "mixer", hb_mixer_name(m.scaled.mixer));
+        cJSON_AddStringToObject(o, "layers", m.layers);
+        cJSON_AddStringToObject(o, "source", m.source);
+    }
+}
+
+enum { N_SECTIONS = 8 };
 
 static const struct {
     const char *name;
@@ -140,6 +158,7 @@ static const struct {
     {"rules", fill_rules, offsetof(struct hb_args, rules)},
     {"relations", fill_relations, offsetof(struct hb_args, relations)},
     {"defects", fill_defects, offsetof(struct hb_args, defects)},
+    {"models", fill_models, offsetof(struct hb_args, models)},
 };
 
 static int is_wanted(const struct hb_args *args, int i) {
