@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Golden check: a backend against tensors that other people's implementations computed.
  *
- * A golden case becomes one layer of its linear kind (contracts.md section 6: what is smaller than a mixer
- * enters through exact identities) and is run under three kinds of schedule: whole requests, the
- * stored segments, random cuts into chunks and mixed batches. Three float64 results exist for each
- * element (tolerance.md 3.8): S = stored, O = plain float64 evaluation on float64 projections, Q =
- * the oracle on the values as handed over; (a) |O - S| <= 2^-40 (mag + |S|)              our
- * mathematics against other people's (b) |backend - Q| <= B                        the backend
- * against the oracle, also where nothing is stored (c) |backend - S| <= B + |Q - O| + 2^-40 (mag +
- * |S|), mapped through |W_out| where there is an output projection. The producer's own results E
- * in fp32 and bf16 are judged on the stored segments as those of a foreign backend: |E - Q| <= B
- * with a profile of its freedom (golden_run.c). */
+ * A golden case becomes one layer of its linear kind (contracts.md section 6: what is smaller than
+ * a mixer enters through exact identities) and is run under three kinds of schedule: whole
+ * requests, the stored segments, random cuts into chunks and mixed batches. Three float64 results
+ * exist for each element (tolerance.md 3.8): S = stored, O = plain float64 evaluation on float64
+ * projections, Q = the oracle on the values as handed over.
+ *
+ * (a) |O - S| <= 2^-40 (mag + |S|): our mathematics against other people's
+ *
+ * (b) |backend - Q| <= B: the backend against the oracle, also where nothing is stored
+ *
+ * (c) |backend - S| <= B + |Q - O| + 2^-40 (mag + |S|), mapped through |W_out| where there is an
+ * output projection
+ *
+ * The producer's own results E in fp32 and bf16 are judged on the stored segments as those of a
+ * foreign backend: |E - Q| <= B with a profile of its freedom (golden_run.c). */
 #ifndef HB_HARNESS_GOLDEN_H
 #define HB_HARNESS_GOLDEN_H
 

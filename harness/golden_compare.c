@@ -104,7 +104,8 @@ static void compare_conv(struct hb_golden_run *r, const struct hb_golden_state *
     const struct hb_golden_problem *p = r->p;
     const int32_t w = r->window;
     const int32_t columns = stored != NULL && stored->conv != NULL ? p->conv_columns : w;
-    const int32_t channels = stored != NULL && stored->conv != NULL ? p->conv_channels : p->channels;
+    const int32_t channels =
+        stored != NULL && stored->conv != NULL ? p->conv_channels : p->channels;
     at.tensor = HB_GOLDEN_CONV;
     for (int32_t c = 0; c < p->channels; c++) {
         at.channel = c;

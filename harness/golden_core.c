@@ -134,8 +134,8 @@ static int32_t core_inputs(const struct hb_golden_source *s, struct hb_golden_pr
     static const char *const names[3] = {"in.q", "in.k", "in.v"};
     int32_t status = hb_golden_inputs(p, s->err);
     for (int k = 0; k < 3 && status == HB_OK; k++) {
-        status = hb_golden_put_input(p, names[k], 3, k < 2 ? qk : v, p->xbc, p->dim, k * keys,
-                                     s->err);
+        status =
+            hb_golden_put_input(p, names[k], 3, k < 2 ? qk : v, p->xbc, p->dim, k * keys, s->err);
     }
     status = status != HB_OK ? status : core_gates(s, p, core);
     status = status != HB_OK || !core->has_factors ? status : core_slopes(s, p);

@@ -32,11 +32,10 @@ static int find_regions(struct hb_golden_run *r) {
         if (!called(r, "region", r->backend->region(r->handle, i, &region, fresh(r)))) {
             return 0;
         }
-        r->region_conv = region.layer == r->p->layer && strcmp(region.name, "conv") == 0 ? i
-                                                                                     : r->region_conv;
-        r->region_ssm = region.layer == r->p->layer && strcmp(region.name, "temporal") == 0
-                            ? i
-                            : r->region_ssm;
+        r->region_conv =
+            region.layer == r->p->layer && strcmp(region.name, "conv") == 0 ? i : r->region_conv;
+        r->region_ssm =
+            region.layer == r->p->layer && strcmp(region.name, "temporal") == 0 ? i : r->region_ssm;
     }
     if ((r->region_conv < 0 && r->n_conv > 0) || r->region_ssm < 0) {
         hb_golden_judge_fail(&r->judge, "the backend has no region conv or temporal of layer %d",

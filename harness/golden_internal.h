@@ -20,7 +20,8 @@ struct hb_golden_state {
     int64_t ssm_row, conv_row;
 };
 
-/* A golden case as one layer of a model of one linear kind. All arrays are owned through `owned`. */
+/* A golden case as one layer of a model of one linear kind. All arrays are owned through `owned`.
+ */
 struct hb_golden_problem {
     char name[64];
     char op[24];
@@ -28,7 +29,7 @@ struct hb_golden_problem {
         config; /* sizes and variants; types, kernel form and limits are set for each run */
     struct hb_layer_params params; /* of each of the config.n_layers layers */
     int32_t layer;                 /* the one that runs */
-    double *a;                /* [H], A in float64 (params.a is its rounding); null where params.a is */
+    double *a; /* [H], A in float64 (params.a is its rounding); null where params.a is */
     double eps, dt_lo, dt_hi; /* as the producer has them; config holds their roundings */
     double scale;             /* of q, likewise */
     int32_t d_inner;

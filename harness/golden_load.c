@@ -41,7 +41,7 @@ void hb_golden_set_layers(struct hb_golden_problem *p, int32_t n_layers) {
 void hb_golden_set_scale(struct hb_golden_problem *p, double scale) {
     p->scale = scale;
     p->config.qk_scale = (float)scale;
-    if ((double)p->config.qk_scale != scale && 
+    if ((double)p->config.qk_scale != scale &&
         fabs(scale * sqrt(p->config.state_size) - 1.0) < 1e-14) {
         p->config.qk_scale = 0.0F;
     }
@@ -135,8 +135,7 @@ int32_t hb_golden_set_initial(struct hb_golden_problem *p, const float *conv, in
                               const float *ssm, struct hb_error *err) {
     const int32_t w = p->config.conv_width - 1;
     const int64_t state = (int64_t)p->d_inner * p->config.state_size;
-    p->init_conv =
-        hb_golden_own(p, (int64_t)p->n_seq * p->channels * w, sizeof *p->init_conv, err);
+    p->init_conv = hb_golden_own(p, (int64_t)p->n_seq * p->channels * w, sizeof *p->init_conv, err);
     p->init_ssm = hb_golden_own(p, p->n_seq * state, sizeof *p->init_ssm, err);
     if (p->init_conv == NULL || p->init_ssm == NULL) {
         return HB_ERR_MEMORY;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Golden cases that are whole layers of the other linear kinds (ops-delta.md 1.3, 2, 3): Qwen3-Next,
- * Kimi Linear, MiniMax. The projections are done here in extended precision. */
+ * Golden cases that are whole layers of the other linear kinds (ops-delta.md 1.3, 2, 3):
+ * Qwen3-Next, Kimi Linear, MiniMax. The projections are done here in extended precision. */
 #include <math.h>
 #include <string.h>
 
@@ -13,9 +13,9 @@ enum { HEADS, HEAD_DIM, STATE_SIZE, GROUPS, CONV_WIDTH, HIDDEN, N_SIZES };
 
 /* What the configuration does not say: the habits of a producer. */
 struct mixer {
-    const char *prefix;               /* of producer.function */
-    const char *keys[N_SIZES];        /* null: the layer has no convolution */
-    const char *chunk_key, *eps_key;  /* null: 64, 1e-6 */
+    const char *prefix;              /* of producer.function */
+    const char *keys[N_SIZES];       /* null: the layer has no convolution */
+    const char *chunk_key, *eps_key; /* null: 64, 1e-6 */
     int32_t kind, out_gate;
     int32_t norm_whole;               /* the norm runs over all heads, else over each */
     const char *norm_weight, *output; /* tensor and projection */
@@ -41,16 +41,16 @@ static const struct mixer kda = {"models.kimi_linear.",
                                  0,
                                  "param.o_norm.weight",
                                  "o_proj"};
-static const struct mixer minimax = {"models.minimax.",
-                                     {"num_attention_heads", "head_dim", "head_dim",
-                                      "num_attention_heads", NULL, "hidden_size"},
-                                     "block_size",
-                                     NULL,
-                                     HB_LAYER_LIGHTNING,
-                                     HB_OUT_SIGMOID,
-                                     1,
-                                     "param.norm.weight",
-                                     "out_proj"};
+static const struct mixer minimax = {
+    "models.minimax.",
+    {"num_attention_heads", "head_dim", "head_dim", "num_attention_heads", NULL, "hidden_size"},
+    "block_size",
+    NULL,
+    HB_LAYER_LIGHTNING,
+    HB_OUT_SIGMOID,
+    1,
+    "param.norm.weight",
+    "out_proj"};
 
 /* ---- what the layers share ---- */
 
@@ -192,11 +192,10 @@ static int32_t gdn_inputs(const struct hb_golden_source *s, struct hb_golden_pro
     const int32_t stride = 2 * n + 2 * values;
     struct hb_golden_projection all = {0};
     struct hb_golden_projection gates = {0};
-    int32_t status =
-        load_projection(p, "in_proj_qkvz", c->n_groups * stride, hidden, &all, s->err);
-    status = status != HB_OK ? status
-                             : load_projection(p, "in_proj_ba", 2 * c->n_heads, hidden, &gates,
-                                               s->err);
+    int32_t status = load_projection(p, "in_proj_qkvz", c->n_groups * stride, hidden, &all, s->err);
+    status = status != HB_OK
+                 ? status
+                 : load_projection(p, "in_proj_ba", 2 * c->n_heads, hidden, &gates, s->err);
     status = status != HB_OK ? status : load_input(p, hidden, s->err, &all.x);
     gates.x = all.x;
     for (int32_t g = 0; g < c->n_groups && status == HB_OK; g++) {
@@ -241,9 +240,8 @@ static int32_t low_rank(const struct hb_golden_source *s, struct hb_golden_probl
     char tensor[48];
     (void)snprintf(tensor, sizeof tensor, "param.%s.weight", names[0]);
     const struct hb_st_tensor *t = hb_st_find(&p->file, tensor);
-    const int32_t rank = t != NULL && t->n_dims == 2 && t->shape[0] <= MAX_RANK
-                             ? (int32_t)t->shape[0]
-                             : 1;
+    const int32_t rank =
+        t != NULL && t->n_dims == 2 && t->shape[0] <= MAX_RANK ? (int32_t)t->shape[0] : 1;
     struct hb_golden_projection first = {0};
     struct hb_golden_projection second = {0};
     int32_t status = load_projection(p, names[0], rank, hidden, &first, s->err);
@@ -297,9 +295,8 @@ int32_t hb_golden_load_kda(const struct hb_golden_source *s, struct hb_golden_pr
     status = status != HB_OK ? status : load_conv(s, p);
     const int64_t heads[4] = {1, 1, p->config.n_heads, 1};
     const int64_t bias[1] = {(int64_t)p->config.n_heads * p->config.state_size};
-    status = status != HB_OK
-                 ? status
-                 : hb_golden_set_decay(p, "param.forget_gate.A_log", 4, heads, s->err);
+    status = status != HB_OK ? status
+                             : hb_golden_set_decay(p, "param.forget_gate.A_log", 4, heads, s->err);
     p->params.dt_bias =
         status == HB_OK ? hb_golden_floats(p, "param.forget_gate.dt_bias", 1, bias, s->err) : NULL;
     status = status == HB_OK && p->params.dt_bias == NULL ? HB_ERR_PARSE : status;
@@ -315,9 +312,8 @@ static int32_t minimax_inputs(const struct hb_golden_source *s, struct hb_golden
     struct hb_golden_projection all = {0};
     struct hb_golden_projection gate = {0};
     int32_t status = load_projection(p, "qkv_proj", 3 * p->d_inner, hidden, &all, s->err);
-    status = status != HB_OK
-                 ? status
-                 : load_projection(p, "output_gate", p->d_inner, hidden, &gate, s->err);
+    status = status != HB_OK ? status
+                             : load_projection(p, "output_gate", p->d_inner, hidden, &gate, s->err);
     status = status != HB_OK ? status : load_input(p, hidden, s->err, &all.x);
     gate.x = all.x;
     if (status != HB_OK) {
@@ -343,9 +339,8 @@ int32_t hb_golden_load_lightning(const struct hb_golden_source *s, struct hb_gol
     p->config.layer_factor = HB_FACTOR_MINIMAX;
     p->config.qkv_act = HB_QKV_SILU;
     int32_t status = begin_layer(s, p, &minimax, &hidden);
-    status = status != HB_OK
-                 ? status
-                 : hb_golden_size(&s->config, layers_key, 1, HB_MAX_LAYERS, &n_layers);
+    status = status != HB_OK ? status
+                             : hb_golden_size(&s->config, layers_key, 1, HB_MAX_LAYERS, &n_layers);
     hb_golden_set_layers(p, status == HB_OK ? n_layers : 1);
     status = status != HB_OK ? status : minimax_inputs(s, p, hidden);
     return status != HB_OK ? status : end_layer(s, p, &minimax, hidden);

@@ -78,8 +78,7 @@ void hb_golden_needs(const struct hb_golden_problem *p, char *out, size_t cap) {
         int32_t value = 0;
         memcpy(&value, (const char *)c + needs[i].offset, sizeof value);
         if ((needs[i].kinds >> kind & 1) != 0 && names != NULL && !is_idle(p, &needs[i])) {
-            used += (size_t)snprintf(out + used, cap - used, " %s=%s", needs[i].name,
-                                     names[value]);
+            used += (size_t)snprintf(out + used, cap - used, " %s=%s", needs[i].name, names[value]);
         }
     }
     if (used < cap && kind != HB_LAYER_MAMBA2) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Result O of the golden check for the delta rule and for scalar decay: ops-delta.md sections 1.2,
- * 2, 3 and 5 in float64, one head and token at a time. Kept apart from the oracle, as golden_ref.c. */
+ * 2, 3 and 5 in float64, one head and token at a time. Kept apart from the oracle, as golden_ref.c.
+ */
 #include <math.h>
 
 #include "harness/golden_internal.h"
@@ -82,8 +83,7 @@ static void load_vector(const struct hb_golden_problem *p, const double *from, d
     }
     const double size[HB_N_L2NORMS] = {sqrt(square + 1e-6), fmax(sqrt(square), 1e-6), 1.0};
     for (int32_t n = 0; n < c->state_size; n++) {
-        const int is_silu =
-            c->layer_kind[0] == HB_LAYER_LIGHTNING && c->qkv_act == HB_QKV_SILU;
+        const int is_silu = c->layer_kind[0] == HB_LAYER_LIGHTNING && c->qkv_act == HB_QKV_SILU;
         const double x = is_silu ? from[n] * sigmoid(from[n]) : from[n];
         const double divisor = c->layer_kind[0] == HB_LAYER_LIGHTNING ? 1.0 : size[c->l2norm];
         to[n] = x / divisor * factor;
@@ -116,8 +116,8 @@ void hb_golden_ref_delta(const struct hb_golden_problem *p, int64_t token, int32
     const struct hb_config *f = &p->config;
     const int32_t size = f->state_size;
     const int32_t keys = f->n_groups * size;
-    const int32_t group = f->head_map == HB_HEADS_TILE ? head % f->n_groups
-                                                       : head / (f->n_heads / f->n_groups);
+    const int32_t group =
+        f->head_map == HB_HEADS_TILE ? head % f->n_groups : head / (f->n_heads / f->n_groups);
     const int is_lightning = f->layer_kind[0] == HB_LAYER_LIGHTNING;
     const double *gates = p->dt + token * p->gates;
     double q[HB_MAX_STATE_SIZE];
@@ -132,7 +132,7 @@ void hb_golden_ref_delta(const struct hb_golden_problem *p, int64_t token, int32
     for (int32_t i = head * f->head_dim; i < (head + 1) * f->head_dim; i++) {
         const int is_silu = is_lightning && f->qkv_act == HB_QKV_SILU;
         const double v = c[2 * keys + i];
-        y[i] = advance_row(p, decay, k, q, is_silu ? v * sigmoid(v) : v, beta,
-                           h + (int64_t)i * size);
+        y[i] =
+            advance_row(p, decay, k, q, is_silu ? v * sigmoid(v) : v, beta, h + (int64_t)i * size);
     }
 }

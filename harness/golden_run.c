@@ -145,8 +145,8 @@ static int32_t alloc_scratch(struct hb_golden_run *r) {
     r->h_at = calloc((size_t)r->n_h, sizeof *r->h_at);
     r->q_at = hb_ref_state_new(&r->config);
     r->widened = calloc(tokens * (size_t)r->widest, sizeof *r->widened);
-    r->packed = calloc(tokens * (size_t)r->widest + (size_t)(r->n_conv + r->n_h),
-                       sizeof *r->widened);
+    r->packed =
+        calloc(tokens * (size_t)r->widest + (size_t)(r->n_conv + r->n_h), sizeof *r->widened);
     r->state = calloc((size_t)(r->n_conv + r->n_h), sizeof *r->state);
     r->i32 = calloc(4 * rows, sizeof *r->i32);
     r->i64 = calloc(2 * rows, sizeof *r->i64);
@@ -240,11 +240,11 @@ static int32_t reference_row(struct hb_golden_run *r, const struct hb_golden_row
     if (r->foreign != NULL && foreign_row(r, row, first, path) != 0) {
         return HB_ERR_MEMORY;
     }
-    const int failed = hb_ref_linear(
-        &r->config, r->p->layer, &r->p->params, profile, path, row->n,
-        from_token(r->in, r->p, 0, first), from_token(r->in, r->p, 1, first),
-        from_token(r->in, r->p, 2, first), q->q, r->q_out, r->q_bound, r->q_mag,
-        row->track > 0 ? r->q_at : NULL, row->track > 0 ? row->track - q->pos : 0);
+    const int failed =
+        hb_ref_linear(&r->config, r->p->layer, &r->p->params, profile, path, row->n,
+                      from_token(r->in, r->p, 0, first), from_token(r->in, r->p, 1, first),
+                      from_token(r->in, r->p, 2, first), q->q, r->q_out, r->q_bound, r->q_mag,
+                      row->track > 0 ? r->q_at : NULL, row->track > 0 ? row->track - q->pos : 0);
     return failed ? HB_ERR_MEMORY : HB_OK;
 }
 

@@ -33,14 +33,14 @@ struct hb_golden_run {
     void *handle;
     int32_t region_conv, region_ssm;
     struct hb_layer_params params[HB_MAX_LAYERS]; /* the same for all */
-    int32_t window;      /* columns of the conv state */
-    int64_t n_h, n_conv; /* elements of one state */
-    int64_t widest;      /* of the rows of a token */
+    int32_t window;                               /* columns of the conv state */
+    int64_t n_h, n_conv;                          /* elements of one state */
+    int64_t widest;                               /* of the rows of a token */
     struct hb_golden_seq *seq;
-    float *in[3];                            /* as handed over */
-    float *exact[3];                         /* what a producer gets: not rounded to 16 bits */
-    float *init_conv;                        /* [n_seq, channels, window], rounded to the activation type */
-    float *init_ssm;                         /* [n_seq, ..], in the order of the backend */
+    float *in[3];     /* as handed over */
+    float *exact[3];  /* what a producer gets: not rounded to 16 bits */
+    float *init_conv; /* [n_seq, channels, window], rounded to the activation type */
+    float *init_ssm;  /* [n_seq, ..], in the order of the backend */
     double *o_out, *q_out, *q_bound, *q_mag; /* of one row, one allocation */
     double *foreign_out, *foreign_bound;     /* of one row, in the allocation of o_out */
     double *scratch;                         /* [dim] */

@@ -65,8 +65,8 @@ static inline void link_file(const struct place *p, const char *name) {
     assert_int_equal(symlink(from, to), 0);
 }
 
-/* A directory with the conv, the smallest layer case, and perhaps another one, whose manifest can be
- * changed. */
+/* A directory with the conv, the smallest layer case, and perhaps another one, whose manifest can
+ * be changed. */
 static inline void open_place_with(struct place *p, cJSON **manifest, const char *other) {
     struct hb_error err = {.struct_size = sizeof err};
     memset(p, 0, sizeof *p);

@@ -223,9 +223,9 @@ static int64_t pick(const struct hb_golden_problem *p, int32_t tensor, int32_t c
 
 static int32_t count_found(double bounds, int32_t check, int32_t n_tensors) {
     enum { N = 6 };
-    static const char *const names[N] = {"mamba2_segments_g2",     "mamba2_mixed_prefill_decode",
-                                         "nemotron_h_group_norm",  "gdn_qwen3next_segments",
-                                         "kda_kimi_segments",      "lightning_minimax_segments"};
+    static const char *const names[N] = {"mamba2_segments_g2",    "mamba2_mixed_prefill_decode",
+                                         "nemotron_h_group_norm", "gdn_qwen3next_segments",
+                                         "kda_kimi_segments",     "lightning_minimax_segments"};
     struct hb_rng rng = hb_rng_make(7, (uint64_t)check);
     struct hb_golden_problem p[N];
     int32_t found = 0;
@@ -459,6 +459,46 @@ static void planted_defects_are_found(void **state) {
 }
 #endif
 
+/* What a backend must declare for each case of the other kinds; one of Mamba2 for comparison. */
+static void a_case_says_which_variants_it_needs(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *needs;
+    } rows[] = {
+        {"mamba2_dt_limit", "mamba2 conv_act=silu gate_norm=after out_gate=silu dt_softplus=yes "
+                            "dt_clamp_prefill=limit dt_clamp_decode=none"},
+        {"gdn_core_gva_varlen", "gdn conv_act=none gate_norm=none dt_softplus=no "
+                                "head_map=interleave l2norm=add_eps beta_form=raw qk_scale=0.25"},
+        {"gdn_core_128",
+         "gdn conv_act=none gate_norm=none dt_softplus=no l2norm=off beta_form=raw qk_scale=0"},
+        {"gdn_qwen3next_segments",
+         "gdn conv_act=silu gate_norm=before out_gate=silu dt_softplus=yes head_map=interleave "
+         "l2norm=add_eps beta_form=sigmoid gate_form=standard qk_scale=0.25"},
+        {"kda_core_varlen", "kda conv_act=none gate_norm=none dt_softplus=no l2norm=add_eps "
+                            "beta_form=raw qk_scale=0.25"},
+        {"kda_kimi_segments",
+         "kda conv_act=silu gate_norm=before out_gate=sigmoid dt_softplus=yes l2norm=add_eps "
+         "beta_form=sigmoid gate_form=standard qk_scale=0.25"},
+        {"simple_gla_core_varlen",
+         "lightning gate_norm=none slope_kind=token qkv_act=none qk_scale=0.25"},
+        {"lightning_core_varlen",
+         "lightning gate_norm=none slope_kind=fla qkv_act=none qk_scale=0.25"},
+        {"lightning_minimax_segments",
+         "lightning gate_norm=before out_gate=sigmoid slope_kind=minimax layer_factor=minimax "
+         "qkv_act=silu qk_scale=1"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hb_golden_problem p;
+        char text[256];
+        import(rows[i].name, 0, &p);
+        hb_golden_needs(&p, text, sizeof text);
+        assert_string_equal(text, rows[i].needs);
+        hb_golden_needs(&p, text, 8); /* cut to what fits */
+        assert_int_equal(strlen(text), 7 < strlen(rows[i].needs) ? 7 : strlen(rows[i].needs));
+        hb_golden_problem_free(&p);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
 #ifdef HB_DEFECTS
@@ -475,6 +515,7 @@ int main(void) {
         cmocka_unit_test(nan_is_never_inside_a_bound),
         cmocka_unit_test(units_in_the_last_place),
         cmocka_unit_test(a_wrong_variant_is_found),
+        cmocka_unit_test(a_case_says_which_variants_it_needs),
         cmocka_unit_test(stored_outputs_of_a_cut_dependent_case_are_kept_apart),
     };
     return cmocka_run_group_tests_name("golden", tests, setup, teardown);

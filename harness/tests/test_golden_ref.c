@@ -89,7 +89,8 @@ static void compare_state(const struct hb_golden_problem *p, int32_t seq, int32_
         for (int64_t k = 0; k < n_h; k++) {
             const int64_t head = k / (n_p * n_n);
             const int64_t turned = (head * n_n + k % n_n) * n_p + k / n_n % n_p;
-            const double stored = hb_st_get(s->ssm, s->ssm_row * n_h + (p->state_is_kv ? turned : k));
+            const double stored =
+                hb_st_get(s->ssm, s->ssm_row * n_h + (p->state_is_kv ? turned : k));
             e->ssm = fmax(e->ssm, fabs(h[k] - stored) / scale);
         }
         e->states++;
@@ -205,7 +206,8 @@ static void gates_swapped(struct hb_golden_problem *p) {
         a[0] = b;
     }
 }
-/* Rows of the projection read as if they were not grouped by key head: the first k for the second q. */
+/* Rows of the projection read as if they were not grouped by key head: the first k for the second
+ * q. */
 static void flat_order(struct hb_golden_problem *p) {
     const int32_t n = p->config.state_size;
     for (int64_t t = 0; t < p->n_tokens; t++) {

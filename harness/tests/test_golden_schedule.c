@@ -128,9 +128,15 @@ static void segments_run_together_and_single_continuations_decode(void **state) 
 
 static void random_schedules_are_legal_and_meet_every_stored_state(void **state) {
     (void)state;
-    static const char *const names[] = {"mamba2_varlen_chunk64", "mamba2_mixed_prefill_decode",
-                                        "mamba2_segments_g2",    "ssd_g2_D_bias_T128",
-                                        "conv_w4_silu",          "gated_rms_norm_a"};
+    static const char *const names[] = {"mamba2_varlen_chunk64",
+                                        "mamba2_mixed_prefill_decode",
+                                        "mamba2_segments_g2",
+                                        "ssd_g2_D_bias_T128",
+                                        "conv_w4_silu",
+                                        "gated_rms_norm_a",
+                                        "gdn_qwen3next_segments",
+                                        "kda_core_varlen",
+                                        "lightning_minimax_segments"};
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
         struct hb_golden_problem p;
         import(names[k], &p);
@@ -154,6 +160,7 @@ static void random_schedules_have_variety(void **state) {
     int32_t decode_track = 0;
     int32_t permuted = 0;
     int32_t crossing = 0;
+    int32_t forms[HB_N_STATE_LAYOUTS][HB_N_CONV_STATE_LENS] = {{0}};
     struct hb_golden_problem p;
     import("mamba2_segments_g2", &p);
     struct hb_golden_problem many;
@@ -177,11 +184,15 @@ static void random_schedules_have_variety(void **state) {
             decode_track += row->track > 0 && row->decode;
         }
         permuted += one == &many && s.order[0] != 0;
+        forms[s.state_layout][s.conv_state_len]++;
         hb_golden_schedule_free(&s);
     }
     assert_true(modes[HB_MODE_EXTEND] > 50 && modes[HB_MODE_DECODE] > 50 &&
                 modes[HB_MODE_MIXED] > 50);
     assert_true(m2 > 20 && padded > 20 && permuted > 20 && crossing > 50);
+    for (int i = 0; i < 4; i++) {
+        assert_true(forms[i / 2][i % 2] > 20);
+    }
     assert_true(inner_track > 20 && end_track > 20 && decode_track > 20);
     hb_golden_problem_free(&p);
     hb_golden_problem_free(&many);
