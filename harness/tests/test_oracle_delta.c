@@ -141,7 +141,7 @@ static void compare_dense(const struct delta_model *m, int32_t n) {
     call_with(m, r, &plain, HB_PATH_PREFILL, 0, n, 0);
     for (int32_t head = 0; head < c->n_heads; head++) {
         const int32_t size = c->state_size * c->head_dim;
-        double state[MOST_N * 8], y[8];
+        double state[MOST_N * 8] = {0}, y[8] = {0};
         for (int32_t i = 0; i < size; i++) { /* [P][N] to [N][P] */
             state[i] =
                 (double)m->ssm0[head * size + i % c->head_dim * c->state_size + i / c->head_dim];
