@@ -115,8 +115,8 @@ void hb_golden_ref_delta(const struct hb_golden_problem *p, int64_t token, int32
                          const double *c, double *h, double *y) {
     const struct hb_config *f = &p->config;
     const int32_t size = f->state_size;
-    const int32_t keys = f->n_groups * size;
-    const int32_t group =
+    const int64_t keys = (int64_t)f->n_groups * size;
+    const int64_t group =
         f->head_map == HB_HEADS_TILE ? head % f->n_groups : head / (f->n_heads / f->n_groups);
     const int is_lightning = f->layer_kind[0] == HB_LAYER_LIGHTNING;
     const double *gates = p->dt + token * p->gates;
