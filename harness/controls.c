@@ -21,6 +21,7 @@ struct control {
 static const struct control rules[] = {
     {1, 2, "test_hybrid_calls: hybrid_entries"},
     {3, 3, LAYER},
+    {4, 5, RECIPE},
     {9, 10, BATCH},
     {11, 11, "test_validate: validate_modes_by_number"},
     {12, 13, LAYER},
@@ -64,6 +65,7 @@ static const struct control rules[] = {
     {214, 217, CONFIG},
     {218, 218, "test_expect_calls: create_checks_features_against_what_is_declared"},
     {219, 221, CONFIG},
+    {222, 225, RECIPE},
 };
 
 static const struct control statuses[] = {

@@ -57,6 +57,7 @@ struct place {
 static const struct place places[] = {
     {1, 2, ENTRY, ANY},
     {3, 3, BATCH_CALLS, ANY},
+    {4, 5, ENTRY, ANY},
     {9, 9, CAPTURE | REPLAY, ANY},
     {10, 10, BEGIN, ANY},
     {11, 11, BATCH_CALLS, ANY},
@@ -137,7 +138,7 @@ static const struct place places[] = {
     {160, 162, GRAPH_INIT, ANY},
     {163, 163, PUBLISH, ANY},
     {164, 165, MOVE, ANY},
-    {200, 221, CREATE, ANY},
+    {200, 225, CREATE, ANY},
 };
 enum { N_PLACES = sizeof places / sizeof *places };
 

@@ -18,8 +18,8 @@ if [ -z "${HBFUZZ:-}" ]; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-targets="metadata graph slots track verify dispatch forward"
-limit=300
+targets="metadata graph slots track verify attention dispatch forward"
+limit=400
 
 # features RECORDS: of each case that passed, "<bytes> <file> <target> <feature>..."
 features() {
@@ -40,6 +40,9 @@ features() {
                 if (line ~ /^    "relation": / && index($0, "\"second_run\":true")) {
                     gsub(/[^0-9]/, "", part[3])
                     out = out " relation:" part[3]
+                } else if (line ~ /^    "[a-z_0-9]+": "/) { # a choice of the configuration
+                    out = out " choice:" part[2] ":" part[4]
+                    if (part[2] == "mixer") out = out " mixer:" part[4] ":" target
                 } else if (line ~ /^    \{"kind": "/ && !(part[4] in seen)) {
                     seen[part[4]] = 1
                     out = out " step:" part[4] ":" target
@@ -90,7 +93,7 @@ awk -v covered="$work/covered" -v names="$work/names" '
         cp "$file" "$root/corpus/$target/seeds/gen-$word.json"
     done
 
-n=$(find "$root/corpus" -name '*.json' | wc -l)
+n=$(find "$root/corpus" -name '*.json' -not -path '*/models/*' | wc -l)
 "$HBFUZZ" run "$root/corpus" --verbose | grep -v '^pass' || true
 if [ "$n" -gt "$limit" ]; then
     echo "seeds.sh: $n files, the limit is $limit" >&2

@@ -47,7 +47,8 @@ static int visit(const char *path, const struct stat *st, int kind, struct FTW *
             hb_cli_complain("skipped %.200s: a link that leads to no file", path);
         }
     }
-    if (kind != FTW_F || path[where->base] == '.' || !can_be_case(path + where->base)) {
+    if (kind != FTW_F || path[where->base] == '.' || !can_be_case(path + where->base) ||
+        strstr(path, "/models/")) { /* a corpus's model files are no cases */
         return 0;
     }
     return add(walk_to, path);

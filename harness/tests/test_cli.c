@@ -28,7 +28,7 @@ static void wrong_command_lines_are_2(void **state) {
         {"zzzzzzzzzz", 2, "(known: doctor, list, gen, run, fuzz, repro, explain, check)"},
         {"--seed 1 fuzz forward", 2, "the first word is the verb, got the option '--seed'"},
         {"fuzz forwrad", 2, "unknown target 'forwrad', did you mean 'forward'?"},
-        {"fuzz nothing-like-it", 2, "(known: forward, dispatch, verify, metadata, track, graph, slots)"},
+        {"fuzz nothing-like-it", 2, "(known: forward, dispatch, verify, metadata, track, graph, slots, attention)"},
         {"fuzz", 2, "fuzz needs TARGET"},
         {"fuzz forward dispatch", 2, "'dispatch' is one too many"},
         {"fuzz forward --sede 1", 2, "unknown option '--sede', did you mean '--seed'?"},
@@ -377,7 +377,7 @@ static void run_says_what_was_covered(void **state) {
     assert_int_equal(run("run @/nothing.json --json"), 0);
     assert_non_null(strstr(out_text, "\"rules_hit_both_ways\":0,"));
     assert_non_null(strstr(out_text, "\"statuses_seen\":1,\"statuses\":12,"));
-    assert_non_null(strstr(out_text, "\"rules_not_broken\":[1,2,3,9,10,12,"));
+    assert_non_null(strstr(out_text, "\"rules_not_broken\":[1,2,3,4,5,9,10,12,"));
     write_file("mode.json", "{\"schema\":3,\"target\":\"forward\",\"steps\":["
                             "{\"kind\":\"forward\",\"mode\":7},{\"kind\":\"forward\",\"mode\":\"IDLE\"}]}");
     assert_int_equal(run("run @/mode.json @/nothing.json"), 0);

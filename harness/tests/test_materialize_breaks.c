@@ -189,7 +189,14 @@ static void configuration_breaks_reach_every_field(void **state) {
         FIELD(VARIANT, 3, dt_clamp_decode), FIELD(VARIANT, 4, kernel_form),
         FIELD(VARIANT, 5, thread_order),    FIELD(VARIANT, 6, block_order),
         FIELD(VARIANT, 7, layer_kind[0]),   FIELD(VARIANT, 8, window_layout),
-        FIELD(VARIANT, 9, track_by_layer),  FIELD(VARIANT, 14, kernel_form),
+        FIELD(VARIANT, 9, track_by_layer),  FIELD(VARIANT, 26, kernel_form),
+        FIELD(VARIANT, 10, head_map),       FIELD(VARIANT, 11, state_layout),
+        FIELD(VARIANT, 12, l2norm),         FIELD(VARIANT, 13, beta_form),
+        FIELD(VARIANT, 14, gate_form),      FIELD(VARIANT, 15, out_gate),
+        FIELD(VARIANT, 16, slope_kind),     FIELD(VARIANT, 17, layer_factor),
+        FIELD(VARIANT, 18, qkv_act),        FIELD(VARIANT, 19, conv_state_len),
+        FIELD(VARIANT, 20, window_rule),    FIELD(VARIANT, 21, pad_policy),
+        FIELD(ATTENTION, 0, attn_window),
         FIELD(DTYPE, 0, act_dtype),         FIELD(DTYPE, 1, state_dtype),
         FIELD(STATE_SIZE, 0, state_size),   FIELD(SPEC_ROWS, 0, spec_rows),
         FIELD(RING, 0, ring_length),        FIELD(TRACK_INTERVAL, 0, track_interval),
@@ -217,6 +224,11 @@ static void configuration_breaks_reach_every_field(void **state) {
     g.c.brk[0].step = -1;
     hb_materialize_config_breaks(&g.c, &g.config);
     assert_true(g.config.dt_lo == 3.0f);
+    hand_break(&g.c, HB_FIELD_CFG_GATE_BOUND, 0, HB_BREAK_SET, 2);
+    hand_break(&g.c, HB_FIELD_CFG_ATTENTION, 1, HB_BREAK_SET, -1);
+    g.c.brk[1].step = g.c.brk[2].step = -1;
+    hb_materialize_config_breaks(&g.c, &g.config);
+    assert_true(g.config.gate_bound == 2.0f && g.config.attn_softcap == -1.0f);
 }
 
 /* --- memory of a batch ------------------------------------------------------------------------ */
