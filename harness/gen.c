@@ -183,9 +183,29 @@ static void fit_work(struct hb_case *c) {
     }
 }
 
+/* Sizes of a real model stay as they are: shorter rows instead, until the history fits. */
+static void real_history(struct hb_gen_state *g) {
+    const struct hb_case start = *g->c;
+    for (;;) {
+        struct hb_case normal;
+        hb_gen_history(g);
+        memcpy(&normal, g->c, sizeof normal);
+        hb_case_normalize(&normal);
+        if (memcmp(normal.step, g->c->step, sizeof normal.step) == 0 || g->max_tokens <= 1) {
+            return;
+        }
+        *g->c = start;
+        g->max_tokens /= 2;
+    }
+}
+
 static void valid_case(struct hb_gen_state *g) {
     begin_case(g, pick_size(g));
-    hb_gen_history(g);
+    if (g->c->config.real_size) {
+        real_history(g);
+    } else {
+        hb_gen_history(g);
+    }
     fit_work(g->c);
 }
 
