@@ -192,13 +192,15 @@ static void compare_states(const struct hb_transform *t, const struct hb_capture
 }
 
 /* What is demanded of this case on this backend. */
-static enum hb_exactness demand(const struct hb_case *c, const struct hb_caps *caps,
+static enum hb_exactness demand(const struct hb_config *config, const struct hb_caps *caps,
                                 enum hb_exactness e) {
     const struct hb_profile *prefill =
-        &caps->profile[c->config.kernel_form][HB_PATH_PREFILL][c->config.act_dtype];
+        &caps->profile[config->kernel_form][HB_PATH_PREFILL][config->act_dtype];
+    struct hb_ref_sizes sizes;
     switch (e) {
     case HB_EXACT_FP32:
-        return c->config.state_dtype == HB_FP32 ? HB_EXACT : HB_BOUNDED;
+        hb_ref_linear_sizes(config, hb_run_linear_kind(config), &sizes);
+        return config->state_dtype == HB_FP32 || sizes.n_state == 0 ? HB_EXACT : HB_BOUNDED;
     case HB_EXACT_SCAN:
         return prefill->chunked ? HB_BOUNDED : HB_EXACT;
     case HB_EXACT_BATCH:
@@ -206,7 +208,7 @@ static enum hb_exactness demand(const struct hb_case *c, const struct hb_caps *c
     case HB_EXACT_ROWS:
         return prefill->chunked && !prefill->restart ? HB_BOUNDED : HB_EXACT;
     case HB_EXACT_REPLAY:
-        return caps->replay_exact >> c->config.kernel_form & 1 ? HB_EXACT : HB_BOUNDED;
+        return caps->replay_exact >> config->kernel_form & 1 ? HB_EXACT : HB_BOUNDED;
     default:
         return e;
     }
@@ -215,8 +217,10 @@ static enum hb_exactness demand(const struct hb_case *c, const struct hb_caps *c
 /* 1 if the relation with these flags may say something about the case. */
 static int is_about(const struct hb_transform *t, const struct hb_case *c,
                     const struct hb_capture *base) {
-    const int has_one_formula =
-        c->config.dt_clamp != HB_CLAMP_PREFILL && c->config.dt_clamp != HB_CLAMP_DECODE;
+    const int has_step =
+        c->config.mixer == HB_MIXER_MAMBA2 || c->config.mixer == HB_MIXER_MAMBA1;
+    const int has_one_formula = !has_step || (c->config.dt_clamp != HB_CLAMP_PREFILL &&
+                                              c->config.dt_clamp != HB_CLAMP_DECODE);
     return !(base->refused && !(t->flags & HB_REL_WITH_ERRORS)) &&
            !((t->flags & HB_REL_MOVES_KV) && !kv_complete(c)) &&
            !((t->flags & HB_REL_ONE_FORMULA) && !has_one_formula) &&
@@ -271,7 +275,7 @@ static void second_run(const struct hb_adapter *backend, const struct hb_transfo
     }
     const uint32_t layers =
         t->flags & HB_REL_ONLY_LAYER   ? 1u << c->config.relation_arg % c->config.n_layers
-        : t->flags & HB_REL_MAMBA_ONLY ? ~(uint32_t)c->config.attn_mask
+        : t->flags & HB_REL_LINEAR_ONLY ? ~(uint32_t)c->config.attn_mask
                                        : ~0u;
     if (v->kind == HB_VERDICT_PASS && !t->twist.nan_inputs &&
         ((t->flags & HB_REL_WITH_ERRORS) || !capture.refused)) {
@@ -295,9 +299,11 @@ void hb_run_relation(const struct hb_adapter *backend, const struct hb_case *c,
         !is_about(&t, c, base) || backend->describe(backend->ctx, &caps, NULL) != HB_OK) {
         return;
     }
-    t.outputs = demand(c, &caps, t.outputs);
-    t.state = demand(c, &caps, t.state);
-    t.unchanged = demand(c, &caps, t.unchanged);
+    struct hb_config config;
+    hb_run_config(c, o, &config);
+    t.outputs = demand(&config, &caps, t.outputs);
+    t.state = demand(&config, &caps, t.state);
+    t.unchanged = demand(&config, &caps, t.unchanged);
     t.twist.base = base;
     t.twist.caps = &caps;
     struct hb_case *other = malloc(sizeof *other);

@@ -205,7 +205,7 @@ static int other_mode(const struct hb_case *c, struct hb_case *out, struct hb_tw
 
 /* --- lengths that say nothing ----------------------------------------------------------------- */
 
-/* The Mamba2 layers of the case alone: attention layers read as many entries as the lengths say.
+/* The linear layers of the case alone: attention layers read as many entries as the lengths say.
  * Values go by layer and position, so the other layers need not be there. */
 static int without_attention(const struct hb_case *c, struct hb_case *out) {
     const int32_t all = (1 << c->config.n_layers) - 1;
@@ -215,7 +215,7 @@ static int without_attention(const struct hb_case *c, struct hb_case *out) {
     out->config.attn_mask = 0;
     for (int32_t i = 0; i < c->n_steps; i++) {
         if (c->step[i].kind == HB_STEP_ENTRY) {
-            return 0; /* the wrapper's entry refuses Mamba2 layers */
+            return 0; /* an entry runs the layer that it names */
         }
         out->step[i].layer_mask |= c->config.attn_mask & all;
     }
@@ -314,9 +314,9 @@ static const struct hb_transform transforms[] = {
      .flags = HB_REL_MOVES_KV | HB_REL_ONE_FORMULA | HB_REL_NO_RING},
     {29, HB_BOTH(HB_BOUNDED), .apply = extend_as_decodes,
      .flags = HB_REL_MOVES_KV | HB_REL_ONE_FORMULA | HB_REL_NO_RING},
-    {31, .apply = other_prefix, .flags = HB_REL_MAMBA_ONLY | HB_REL_NO_RING},
+    {31, .apply = other_prefix, .flags = HB_REL_LINEAR_ONLY | HB_REL_NO_RING},
     {32, .apply = other_mode},
-    {33, .apply = other_seq_lens, .flags = HB_REL_MAMBA_ONLY | HB_REL_NO_RING},
+    {33, .apply = other_seq_lens, .flags = HB_REL_LINEAR_ONLY | HB_REL_NO_RING},
     {34, HB_BOTH(HB_EXACT_SCAN), .apply = other_chunk,
      .flags = HB_REL_SKIP_TRACKED | HB_REL_NO_RING},
     {36, HB_BOTH(HB_EXACT_SCAN), .unchanged = HB_EXACT_ROWS, .apply = change_later},

@@ -175,6 +175,9 @@ static int count_padding(const struct hb_case *c, struct hb_case *out, struct hb
 static int suits_ring(const struct hb_case *c) {
     const int32_t mamba = ((1 << c->config.n_layers) - 1) & ~c->config.attn_mask;
     int32_t decoded = 0;
+    if (c->config.mixer != HB_MIXER_MAMBA2) {
+        return 0; /* the ring is of Mamba2's scan */
+    }
     for (int32_t i = 0; i < c->n_steps; i++) {
         const struct hb_case_step *s = &c->step[i];
         const int is_decode = s->mode == HB_MODE_DECODE;

@@ -10,7 +10,7 @@
 enum hb_exactness {
     HB_EXACT = 0,
     HB_BOUNDED,    /* within the sum of both bounds */
-    HB_EXACT_FP32, /* exact where states are stored in fp32, and so nothing is lost by storing one */
+    HB_EXACT_FP32, /* exact where states are stored in fp32, or there are none, and so nothing is lost by storing one */
     HB_EXACT_SCAN, /* exact where a prefill is a recurrence over the tokens of one row, and no chunk grid moves */
     HB_EXACT_BATCH, /* as HB_EXACT_SCAN, and where the backend says that no row depends on the others of its batch */
     HB_EXACT_ROWS,  /* exact where chunks, if there are any, start their sums anew with each row */
@@ -27,7 +27,7 @@ enum hb_transform_flag {
     HB_REL_ONE_FORMULA = 64,  /* a prefill and a decode of one token must be one formula: limits of the time step on both */
     HB_REL_CONV_ONLY = 128,   /* of the states, conv only */
     HB_REL_NO_RING = 256,     /* says nothing with a replay ring: what a slot's temporal holds depends on when it folds */
-    HB_REL_MAMBA_ONLY = 512,  /* compare Mamba2 layers of the case itself only */
+    HB_REL_LINEAR_ONLY = 512, /* compare linear layers of the case itself only */
     HB_REL_TRACKED_ONLY = 1024 /* compare the states of track slots only */
 };
 
@@ -56,7 +56,7 @@ extern const struct hb_transforms hb_transforms_base, hb_transforms_spec, hb_tra
 void hb_relation_fail(struct hb_verdict *v, int32_t number, const char *what, int32_t layer, int64_t pos,
                       int64_t element, double a, double b, double bound);
 
-/* relations_kernel.c: 62 to 66, in runs of their own with the layer reduced to its scan. 0 if the case asks for another
+/* relations_kernel.c, relations_limits.c: 62 to 66, in runs of their own with the layer reduced to its scan. 0 if the case asks for another
  * relation. */
 int hb_relation_kernel(const struct hb_adapter *backend, const struct hb_case *c, const struct hb_run_options *o,
                        const struct hb_capture *base, struct hb_verdict *v, struct hb_run_stats *stats);
