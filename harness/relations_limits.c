@@ -183,7 +183,7 @@ static void check_frozen_output(const struct again *a, const struct hb_captured 
     }
 }
 
-/* 1 if every forward runs the layer, so that the last token's state is in the slot. */
+/* 1 if every forward runs the layer, so that a slot holds the state that its label says. */
 static int always_runs(const struct hb_case *c, int32_t layer) {
     for (int32_t i = 0; i < c->n_steps; i++) {
         const struct hb_case_step *s = &c->step[i];
@@ -252,8 +252,9 @@ static void check_state(const struct again *a, int32_t name, double *sum) {
     const int64_t prefix = prefix_of(a->k->plain, stream);
     const int is_bound = a->k->number == 65;
     const int is_last = !is_bound && a->k->source[0].part == 1;
-    if ((is_bound && cap->slot[name].branch != 0) ||
-        (is_last && (pos <= prefix || !always_runs(a->k->plain, a->layer)))) {
+    /* a layer that was left out keeps what its slot held before, in a checkpoint another stream's */
+    if (((is_bound || is_last) && !always_runs(a->k->plain, a->layer)) ||
+        (is_bound && cap->slot[name].branch != 0) || (is_last && pos <= prefix)) {
         return;
     }
     start_growth(a, sum);
