@@ -31,10 +31,10 @@ values="--off numeric --off state --off relation"
 defects=([1]="forward $values" [2]="forward $values" [3]="forward $values" [4]="forward $values" [5]="forward $values"
     [6]="forward $values" [7]="forward --off order" [8]="forward --off poison" [9]="forward $values"
     [10]="forward --off purity --off state" [11]="verify $values" [12]="verify $values" [13]="verify $values"
-    [14]="verify $values" [15]="graph --off status" [16]="graph $values" [17]="graph $values" [18]="graph $values"
-    [19]="graph $values" [20]="verify $values" [21]="verify $values" [22]="slots --off status --off purity $values"
+    [14]="verify $values" [15]="graph --off status --off purity $values" [16]="graph $values" [17]="graph $values" [18]="graph $values"
+    [19]="graph $values" [20]="verify $values" [21]="verify --off status $values" [22]="slots --off status --off purity $values"
     [23]="slots $values" [24]="track $values" [25]="track $values" [26]="track $values" [27]="verify $values"
-    [28]="track $values" [29]="verify $values" [30]="verify $values")
+    [28]="track --off status $values" [29]="verify $values" [30]="verify $values")
 
 median() { sort -g | awk '{v[NR]=$1} END {print (NR % 2) ? v[(NR+1)/2] : (v[NR/2]+v[NR/2+1])/2}'; }
 

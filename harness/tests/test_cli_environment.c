@@ -144,7 +144,7 @@ static void a_folder_is_read_with_its_links_and_without_leftovers(void **state) 
     assert_int_equal(symlink("absent", in_folder("links/b.case")), 0);
     write_file("links/c.case.tmp-12-0", "HB");
     assert_int_equal(run("run @/links --backend oracle"), 0);
-    assert_string_equal(out_text, "run: 1 cases, 1 passed, 0 findings, 0 skipped\n");
+    assert_non_null(strstr(out_text, "run: 1 cases, 1 passed, 0 findings, 0 skipped\n"));
     assert_int_equal(count_lines(err_text), 1);
     assert_non_null(strstr(err_text, "skipped "));
     assert_non_null(strstr(err_text, "links/b.case"));
