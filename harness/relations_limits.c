@@ -19,6 +19,11 @@ enum { POSITION_BITS = 20 };
 static int64_t prefix_of(const struct hb_case *c, int32_t stream) {
     int32_t generation[HB_MAX_REQS] = {0};
     for (int32_t i = 0; i < c->n_steps; i++) {
+        if (c->step[i].kind == HB_STEP_TAKE && c->step[i].match >= 0) {
+            return -1; /* streams shared through the prefix cache: one may have begun at zero */
+        }
+    }
+    for (int32_t i = 0; i < c->n_steps; i++) {
         const struct hb_case_step *s = &c->step[i];
         if (s->kind == HB_STEP_TAKE && !s->slot_kind) {
             const int32_t request = s->request & (HB_MAX_REQS - 1);
@@ -252,9 +257,7 @@ static void check_state(const struct again *a, int32_t name, double *sum) {
     const int64_t prefix = prefix_of(a->k->plain, stream);
     const int is_bound = a->k->number == 65;
     const int is_last = !is_bound && a->k->source[0].part == 1;
-    /* a layer that was left out keeps what its slot held before, in a checkpoint another stream's */
-    if (((is_bound || is_last) && !always_runs(a->k->plain, a->layer)) ||
-        (is_bound && cap->slot[name].branch != 0) || (is_last && pos <= prefix)) {
+    if ((is_bound && cap->slot[name].branch != 0) || (is_last && pos <= prefix)) {
         return;
     }
     start_growth(a, sum);
@@ -290,14 +293,16 @@ static void check_all(struct again *a, double *sum) {
     const int is_frozen = k->number == 64 && k->source[0].part == 0;
     for (size_t i = 0; is_frozen && i < cap->n && k->v->kind == HB_VERDICT_PASS; i++) {
         const struct hb_captured *x = &cap->item[i];
-        if (is_linear(a, x->layer) && prefix_of(k->plain, x->stream) >= 0) {
+        if (is_linear(a, x->layer) && always_runs(k->plain, x->layer) &&
+            prefix_of(k->plain, x->stream) >= 0) {
             open_layer(a, x->layer, x->stream);
             check_frozen_output(a, x);
         }
     }
     for (int32_t name = 0; name < HB_MAX_NAMES; name++) {
         for (int32_t l = 0; l < HB_MAX_LAYERS && k->v->kind == HB_VERDICT_PASS; l++) {
-            if (hb_scan_has_state(k, name, l) && cap->slot[name].cursor == 0 &&
+            if (hb_scan_has_state(k, name, l) && always_runs(k->plain, l) &&
+                cap->slot[name].cursor == 0 &&
                 prefix_of(k->plain, cap->slot[name].stream) >= 0) {
                 open_layer(a, l, cap->slot[name].stream);
                 check_state(a, name, sum);
