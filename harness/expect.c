@@ -62,24 +62,22 @@ static const struct choice_field CHOICES[] = {
  */
 enum length { NONE, INNER, INNER_3, INNER_PAIRS, INNER_2N, HEADS, HEADS_2, HEADS_N_1, QUERY, KEY };
 
-/* One row per kind: buffers 0..3 of a layer, channels of the conv state, whether there is a
- * temporal state, and what its decode and extend entries refuse (0: they run the layer). */
+/* One row per kind: buffers 0..3 of a layer, and what its decode and extend entries refuse (0: they
+ * run the layer). */
 struct kind_row {
-    int32_t width[4], channels, has_temporal;
+    int32_t width[4];
     int32_t refusal[2]; /* by enum hb_entry_direction */
 };
 #define REFUSES {HB_RULE_ENTRY_REFUSED, HB_RULE_ENTRY_REFUSED}
 static const struct kind_row KINDS[HB_N_LAYER_KINDS] = {
-    [HB_LAYER_MAMBA2] = {{INNER, INNER_PAIRS, HEADS, INNER}, INNER_PAIRS, 1, REFUSES},
-    [HB_LAYER_ATTENTION] = {{QUERY, KEY, KEY, QUERY}, NONE, 0, {0, 0}},
-    [HB_LAYER_GDN] = {{INNER, INNER_PAIRS, HEADS_2, INNER}, INNER_PAIRS, 1, {0, 0}},
-    [HB_LAYER_KDA] = {{INNER, INNER_PAIRS, HEADS_N_1, INNER}, INNER_PAIRS, 1, {0, 0}},
-    [HB_LAYER_LIGHTNING] = {{INNER, INNER_PAIRS, HEADS, INNER}, NONE, 1, {0, 0}},
+    [HB_LAYER_MAMBA2] = {{INNER, INNER_PAIRS, HEADS, INNER}, REFUSES},
+    [HB_LAYER_ATTENTION] = {{QUERY, KEY, KEY, QUERY}, {0, 0}},
+    [HB_LAYER_GDN] = {{INNER, INNER_PAIRS, HEADS_2, INNER}, {0, 0}},
+    [HB_LAYER_KDA] = {{INNER, INNER_PAIRS, HEADS_N_1, INNER}, {0, 0}},
+    [HB_LAYER_LIGHTNING] = {{INNER, INNER_PAIRS, HEADS, INNER}, {0, 0}},
     [HB_LAYER_SHORT_CONV] = {{NONE, INNER_3, NONE, INNER},
-                             INNER,
-                             0,
                              {HB_RULE_SHORT_CONV_DECODE, HB_RULE_SHORT_CONV_EXTEND}},
-    [HB_LAYER_MAMBA1] = {{INNER, INNER, INNER_2N, INNER}, INNER, 1, REFUSES},
+    [HB_LAYER_MAMBA1] = {{INNER, INNER, INNER_2N, INNER}, REFUSES},
 };
 
 /* Below 2^65 for any sizes that are not negative. */
@@ -143,16 +141,13 @@ static int is_known(int32_t value, int32_t n_values, uint32_t declared) {
 /* Elements of one layer's pools, which indices of 32 bits must reach: rows 17 (conv), 18
  * (temporal), 19 (KV), 20 and 21 (intermediate conv and temporal) of CFG_DIM. The rows times
  * elements per row are below 2^62 * 2^64; values beyond int64 are reported as INT64_MAX. Negative
- * sizes of the intermediate caches are CFG_SPEC's. Where a kind is unknown, or the model has no
- * linear layer, the sizes are those of Mamba2. */
+ * sizes of the intermediate caches are CFG_SPEC's. The numbers are the same for all kinds and conv
+ * states. */
 static int32_t check_pools(const struct hb_config *c, struct hb_error *e) {
-    const int32_t kind = linear_kind(c);
-    const int is_listed = kind >= 0 && kind < HB_N_LAYER_KINDS;
-    const struct kind_row *row = &KINDS[is_listed ? kind : HB_LAYER_MAMBA2];
     __int128 slots = (__int128)c->n_slots + 1;
-    __int128 d_inner = row->has_temporal ? length_of(c, INNER) : 0;
-    __int128 dim = length_of(c, row->channels);
-    int32_t window = c->conv_state_len == HB_CONV_STATE_FULL ? c->conv_width : c->conv_width - 1;
+    __int128 d_inner = length_of(c, INNER);
+    __int128 dim = length_of(c, INNER_PAIRS);
+    int32_t window = c->conv_width - 1;
     __int128 steps =
         c->spec_rows > 0 && c->max_draft > 0 ? (__int128)c->spec_rows * c->max_draft : 0;
     const struct {

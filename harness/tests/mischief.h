@@ -49,7 +49,8 @@ enum {
     MISCHIEF_MOVE_ID,          /* a move does nothing */
     MISCHIEF_STRIP,            /* a column of a strip is wrong: 0 of a node, 1 behind the nodes */
     MISCHIEF_TABLES,           /* a fresh backend has a slot in use */
-    MISCHIEF_NO_RING           /* the backend declares no replay ring, and refuses one */
+    MISCHIEF_NO_RING,          /* the backend declares no replay ring, and refuses one */
+    MISCHIEF_REGION            /* 0: temporal states under another name, 1: so conv states, 2: temporal of another type */
 };
 
 struct mischief {
@@ -900,7 +901,13 @@ static inline int32_t mischief_n_regions(void *handle, int32_t *n, struct hb_err
 static inline int32_t mischief_get_region(void *handle, int32_t i, struct hb_region *out,
                                           struct hb_error *err) {
     const struct mischief_handle *m = handle;
-    return m->inner->region(m->handle, i, out, err);
+    const int32_t status = m->inner->region(m->handle, i, out, err);
+    const char *name = m->variant == 1 ? "conv" : "temporal";
+    if (status == HB_OK && m->number == MISCHIEF_REGION && strcmp(out->name, name) == 0) {
+        out->name[0] = m->variant == 2 ? 't' : 'x';
+        out->dtype = m->variant == 2 ? HB_BF16 : out->dtype;
+    }
+    return status;
 }
 
 static inline int32_t mischief_region_read(void *handle, int32_t i, uint64_t offset, void *dst,

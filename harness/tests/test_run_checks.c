@@ -173,7 +173,9 @@ static void each_planted_defect_is_found_by_its_detector_alone(void **state) {
         assert_pass(&v);
         seen |= UINT64_C(1) << planted[i].defect;
     }
-#define DEFECT_BIT(number, name, what, detector) assert_true(seen >> (number)&1);
+    /* the later ones are of other kinds of layers: test_run_kinds.c */
+#define DEFECT_BIT(number, name, what, detector)                                                   \
+    assert_true(seen >> (number)&1 || (number) > HB_DEFECT_MOVE_STALE);
     HB_DEFECTS_TABLE(DEFECT_BIT)
 #undef DEFECT_BIT
 }
