@@ -9,7 +9,7 @@
 const struct hb_verb_row hb_verbs[HB_N_VERBS] = {
     [HB_VERB_DOCTOR] = {"doctor", "", 0, 0, "what this build and this machine can do, and why not",
         {"hbfuzz doctor", "hbfuzz doctor -q"}, hb_verb_doctor},
-    [HB_VERB_LIST] = {"list", "", 0, 0, "targets, backends, modes, statuses, rules, relations, defects",
+    [HB_VERB_LIST] = {"list", "", 0, 0, "targets, backends, modes, rules, relations, defects, models, ...",
         {"hbfuzz list --relations", "hbfuzz list --json"}, hb_verb_list},
     [HB_VERB_GEN] = {"gen", "", 0, 0, "generate cases from a seed",
         {"hbfuzz gen --seed 7 --count 100 --out cases", "hbfuzz gen --mode MIXED --class broken"}, hb_verb_gen},

@@ -171,6 +171,7 @@ struct covered {
     int mode[16], values[HB_N_VALUE_CLASSES], unread[HB_N_UNREAD], kind[HB_N_STEP_KINDS];
     int invalid_mode, native_decode, mixed_prefill, padded, tracked, restarted, relation;
     int chain, tree, ragged, dropped, committed_track;
+    int mixer[HB_N_MIXERS], act[HB_N_FLOAT_DTYPES], page[HB_N_KV_PAGES], window, softcap;
 };
 
 static void count_step(const struct hb_case_step *s, struct covered *k) {
@@ -209,6 +210,11 @@ static void together_they_cover_what_the_readme_says(void **state) {
         const struct hb_case *c = &stored[i].c;
         struct hb_verdict v;
         k.values[c->config.value_class]++;
+        k.mixer[c->config.mixer]++;
+        k.act[c->config.act_dtype]++;
+        k.page[c->config.kv_page]++;
+        k.window += c->config.attn_window > 0;
+        k.softcap += c->config.attn_softcap > 0;
         k.unread[c->config.unread]++;
         k.relation += c->config.relation > 0;
         for (int32_t s = 0; s < c->n_steps; s++) {
@@ -225,6 +231,13 @@ static void together_they_cover_what_the_readme_says(void **state) {
     for (int i = 0; i < HB_N_UNREAD; i++) {
         assert_true(k.unread[i] > 0);
     }
+    for (int i = 0; i < HB_N_MIXERS; i++) {
+        assert_true(k.mixer[i] >= HB_N_TARGETS);
+    }
+    for (int i = 0; i < HB_N_FLOAT_DTYPES; i++) {
+        assert_true(k.act[i] > 0 && k.page[i] > 0); /* three of either */
+    }
+    assert_true(k.window > 0 && k.softcap > 0);
     for (int i = 0; i < HB_N_STEP_KINDS; i++) {
         assert_true(k.kind[i] > 0);
     }
