@@ -165,7 +165,9 @@ static int bin_of(double ratio) {
 static const struct {
     double largest, underflow;
 } formats[HB_N_FLOAT_DTYPES] = {
-    [HB_FP32] = {3.3895e38, 0x1p-100}, [HB_BF16] = {3.3895e38, 0x1p-100}, [HB_FP16] = {65504, 0x1p-22}};
+    [HB_FP32] = {3.3895e38, 0x1p-100},
+    [HB_BF16] = {3.3895e38, 0x1p-100},
+    [HB_FP16] = {65504, 0x1p-22}};
 
 /* tolerance.md section 5 rule 5: what a non-finite result may be. */
 static int outside(int32_t dtype, double got, double want, double bound) {

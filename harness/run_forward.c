@@ -173,7 +173,7 @@ static void break_table(struct hb_run *r, int undo, int32_t *saved) {
 static void poison_fresh(struct hb_run *r, const struct hb_forward *f) {
     struct hb_error e = {.struct_size = sizeof e};
     if (f->step->kind != HB_STEP_FORWARD) {
-        return; /* an entry runs one layer, and may be refused: then nothing overwrites the poison */
+        return; /* an entry may be refused: then nothing overwrites the poison */
     }
     for (int32_t i = 0; i < f->n_live; i++) {
         if (f->live[i].has_init || f->live[i].slot == 0) {

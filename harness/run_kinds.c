@@ -147,7 +147,7 @@ int hb_run_make_params(struct hb_run *r) {
             const float *at = next;
             if (n > 0) {
                 hb_run_fill(r, parts[i].tensor, 0, l, 0, (int32_t)n, next);
-                memcpy((char *)&r->own_params[l] + parts[i].offset, &at, sizeof at);
+                memcpy((char *)&r->own_params[l] + parts[i].offset, (const void *)&at, sizeof at);
                 next += n;
             }
         }
