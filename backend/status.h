@@ -158,6 +158,7 @@ enum hb_status {
     X(133, COMMIT_TRACK_ALIAS, ERR_ALIAS, "track_indices", "track_indices[{r}] is slot {v}, which is not a track slot")                      \
     X(140, GRAPH_RAGGED, ERR_UNSUPPORTED, "ragged_verify_layout", "a graph takes no ragged layout")                                         \
     X(141, STRIP_TREE, ERR_UNSUPPORTED, "retrieve_next_token", "links need the dense window layout")                                        \
+    X(142, RING_TREE, ERR_UNSUPPORTED, "retrieve_next_token", "links are not supported with a replay ring that commits own")                \
     X(150, TAKE_NEGATIVE, ERR_SHAPE, "n", "cannot take {v} slots")                                                                          \
     X(151, TAKE_EXHAUSTED, ERR_CAPACITY, "n", "cannot take {v} slots, {l} are free")                                                        \
     X(152, TAKE_KIND, ERR_RANGE, "kind", "slot kind {v} cannot be taken")                                                                   \
@@ -195,7 +196,8 @@ enum hb_status {
     X(218, CFG_FEATURE, ERR_UNSUPPORTED, "config", "the backend lacks feature {r}, asked for with {v}")                                     \
     X(219, CFG_POOL_PAD, ERR_SHAPE, "pool_pad", "pool_pad {v} is outside 0..{l}")                                                           \
     X(220, CFG_SCORING, ERR_UNSUPPORTED, "multi_item_scoring", "hybrid backend does not support multi-item scoring. Hybrid models require a linear-attention backend that explicitly declares MIS support.") \
-    X(221, CFG_ROUNDING, ERR_UNSUPPORTED, "stochastic_rounding", "Stochastic rounding for the Mamba SSM cache requires state dtype torch.float16, got {v}.")
+    X(221, CFG_ROUNDING, ERR_UNSUPPORTED, "stochastic_rounding", "Stochastic rounding for the Mamba SSM cache requires state dtype torch.float16, got {v}.") \
+    X(230, CFG_RING_COMMIT, ERR_SHAPE, "ring_owner", "a ring that commits own: condition {r} does not hold, value {v}, limit {l}")
 
 enum hb_rule {
     HB_RULE_NONE = 0,
