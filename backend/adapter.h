@@ -26,7 +26,15 @@ struct hb_buf {
 };
 
 /* Buffers of one layer call, activation dtype, row-major, T = batch n_tokens:
- * Mamba2:    in[0] z [T, d_inner], in[1] xBC [T, dim] (before the conv), in[2] dt_raw [T, H]; out [T, d_inner].
+ * Mamba2:    in[0] z [T, d_inner], in[1] x [H,P] | B [G,N] | C [G,N] (before the conv), in[2] dt_raw [T, H]; out [T, d_inner].
+ * GDN:       in[0] z, in[1] q [G,N] | k [G,N] | v [H,P] (before the conv), in[2] a [H] | b [H]; out [T, d_inner].
+ * KDA:       as GDN, in[2] a [H,N] | b [H].
+ * lightning: in[0] gate [T, d_inner], in[1] q [G,N] | k [G,N] | v [H,P] (no conv), in[2] log decay [T, H] (slope TOKEN, else
+ *            not read); out [T, d_inner].
+ * short conv: in[1] B | C | x [T, 3*d_inner] (B*x is rounded to the activation type, then the conv), in[0], in[2] not read;
+ *            out [T, d_inner] = C * conv(B * x). No norm, no gate.
+ * Mamba1:    in[0] z, in[1] x [T, d_inner] (before the conv), in[2] dt_raw [d_inner] | B [N] | C [N]; out [T, d_inner].
+ * After the recurrence each kind but short conv applies gate_norm with out_gate, norm_group, norm_eps.
  * attention: in[0] q [T, HQ, D], in[1] k [T, HKV, D], in[2] v [T, HKV, D]; out [T, HQ, D].
  * Output rows of padding and surplus tokens are zero-filled. */
 struct hb_layer_io {
@@ -36,10 +44,12 @@ struct hb_layer_io {
 };
 
 /* One block of persistent bytes, dense row-major. Names and shapes every backend with regions uses:
- * "conv" [NS+1, dim, W] act dtype and "temporal" [NS+1, H, P, N] state dtype, per Mamba2 layer (oldest conv input first);
- * "intermediate_conv" [SR, D, dim, W] act dtype and "intermediate_ssm" [SR, D, H*P, N] state dtype, per Mamba2 layer, where
- * config spec_rows SR > 0, D = max_draft: window and state after each node along its path, by batch row;
- * window_layout STRIP: "intermediate_conv" [SR, dim, max_draft+K-2] instead, window after node t = columns t..t+W-1;
+ * "conv" [NS+1, channels, W] act dtype and "temporal" [NS+1, H, P, N] (layout KV: [NS+1, H, N, P]) state dtype, per linear
+ * layer (oldest conv input first). channels: dim; short conv, Mamba1: d_inner; lightning: no conv region. W = K-1, or K (FULL).
+ * Short conv: no temporal region. The intermediate caches and rings likewise; below, "Mamba2 layer" means linear layer.
+ * "intermediate_conv" [SR, D, dim, W] act dtype and "intermediate_ssm" [SR, D, H*P, N] (KV: [SR, D, H*N, P]) state dtype, per
+ * Mamba2 layer, where config spec_rows SR > 0, D = max_draft: window and state after each node along its path, by batch row;
+ * window_layout STRIP: "intermediate_conv" [SR, dim, max_draft+W-1] instead, window after node t = columns t..t+W-1;
  * "kv_k", "kv_v" [n_kv, HKV, D] act dtype, per attention layer; "req_to_slot" [req_pool_size] int32 (layer -1);
  * "slot_kind" [NS+1] int32 (layer -1), by slot; further tables under names of the backend's own.
  * Where pool_pad > 0: "conv_pad", "temporal_pad" [NS+1, pool_pad], state, per Mamba2 layer: what no forward may write.

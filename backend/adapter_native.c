@@ -23,11 +23,13 @@ static const struct hb_kernels *kernels_of(const void *ctx) {
 
 /* tolerance.md section 2, u = 2^-24. */
 static void fill_profile(struct hb_profile *p, int32_t form, int32_t path, int32_t act_dtype) {
+    static const double u_io[HB_N_FLOAT_DTYPES] = {
+        [HB_FP32] = 0.0, [HB_BF16] = 0x1p-8, [HB_FP16] = 0x1p-11};
     const double u = 0x1p-24;
     *p = (struct hb_profile){.u_op = 0.0,
                              .k_in = 0,
-                             .u_io = act_dtype == HB_BF16 ? 0x1p-8 : 0.0,
-                             .io_floor = 0x1p-126,
+                             .u_io = u_io[act_dtype],
+                             .io_floor = act_dtype == HB_FP16 ? 0x1p-25 : 0x1p-126,
                              .u_acc = u,
                              .e_exp = 2 * u, /* expf within 1 ulp */
                              .sp_abs = 0.0,  /* log1pf(expf(a)) */
@@ -47,9 +49,9 @@ static int32_t describe(void *ctx, struct hb_caps *caps, struct hb_error *err) {
     }
     *caps = (struct hb_caps){.struct_size = sizeof(*caps),
                              .modes = hb_mode_supported_mask(),
-                             .layer_kinds = (1U << HB_N_LAYER_KINDS) - 1U,
+                             .layer_kinds = hb_linear_kind_mask() | 1U << HB_LAYER_ATTENTION,
                              .act_dtypes = (1U << HB_N_FLOAT_DTYPES) - 1U,
-                             .state_dtypes = (1U << HB_N_FLOAT_DTYPES) - 1U,
+                             .state_dtypes = 1U << HB_FP32 | 1U << HB_BF16,
                              .error_level = 2,
                              .has_regions = 1,
                              .deterministic = 1,
@@ -278,22 +280,25 @@ static int32_t commit(void *handle, const struct hb_commit *args, struct hb_erro
     return launch_end(h, before, hb_hybrid_commit(h, args, err));
 }
 
-/* The child refuses before it looks at anything, the handle included. Other targets are the
- * wrapper. The wrapper routes by layer id, so both directions are one function. */
+/* The child refuses, if it does, before it looks at anything; which child that is, is the handle's
+ * to say. Where it does not refuse, it is the wrapper, as are other targets. */
 static int32_t entry(void *handle, int32_t target, int32_t direction, int32_t layer_id,
                      const struct hb_layer_io *io, struct hb_error *err) {
     struct hb_hybrid *h = handle;
-    (void)direction;
     if (target == HB_ENTRY_CHILD) {
+        const int32_t kind = h != NULL ? h->dims.linear_kind : -1;
+        const int32_t rule = hb_linear_entry_rule(kind, direction);
         hb_error_clear(err);
-        return hb_linear_entry(err);
+        if (rule != HB_RULE_NONE) {
+            return hb_fail(err, rule, -1, 0, 0);
+        }
     }
     const int32_t status = enter(handle, err);
     if (status != HB_OK) {
         return status;
     }
     const uint64_t before = launch_begin(h);
-    return launch_end(h, before, hb_hybrid_entry(h, layer_id, io, err));
+    return launch_end(h, before, hb_hybrid_entry(h, direction, layer_id, io, err));
 }
 
 static int32_t n_regions(void *handle, int32_t *n, struct hb_error *err) {

@@ -10,8 +10,19 @@
 enum { HB_MAX_RING = 64, HB_MAX_POOL_PAD = 64, HB_MAX_GRAPH_ROWS = 64 };
 enum { HB_MAX_LAYERS = 8, HB_MAX_CONV_WIDTH = 4, HB_MAX_STATE_SIZE = 256, HB_MAX_HEADS = 1024 };
 
-enum hb_layer_kind { HB_LAYER_MAMBA2 = 0, HB_LAYER_ATTENTION = 1, HB_N_LAYER_KINDS = 2 };
-enum hb_dtype { HB_FP32 = 0, HB_BF16 = 1, HB_INT32 = 2, HB_N_FLOAT_DTYPES = 2 };
+/* All kinds but ATTENTION are linear: they have state slots. A model has one linear kind. */
+enum hb_layer_kind {
+    HB_LAYER_MAMBA2 = 0,
+    HB_LAYER_ATTENTION = 1,
+    HB_LAYER_GDN = 2,        /* gated delta rule, one decay per head */
+    HB_LAYER_KDA = 3,        /* gated delta rule, one decay per key channel */
+    HB_LAYER_LIGHTNING = 4,  /* scalar decay, no delta: lightning attention, simple GLA */
+    HB_LAYER_SHORT_CONV = 5, /* C * conv(B * x) */
+    HB_LAYER_MAMBA1 = 6,     /* selective scan, one decay per channel and state */
+    HB_N_LAYER_KINDS = 7
+};
+/* FP16 is a type of activations only. */
+enum hb_dtype { HB_FP32 = 0, HB_BF16 = 1, HB_FP16 = 2, HB_INT32 = 3, HB_N_FLOAT_DTYPES = 3 };
 enum hb_kernel_form { HB_FORM_V0 = 0, HB_FORM_FAST = 1, HB_N_FORMS = 2 };
 /* Who fills the replay ring and moves its cursor: decode steps, or verifies and their commits (speculative.md section 7). */
 enum hb_ring_owner { HB_RING_DECODE = 0, HB_RING_COMMIT = 1, HB_N_RING_OWNERS = 2 };
@@ -30,6 +41,39 @@ enum hb_gate_norm {
     HB_N_GATE_NORMS = 5
 };
 enum hb_dt_clamp { HB_DT_CLAMP_NONE = 0, HB_DT_CLAMP_LIMIT = 1, HB_DT_CLAMP_MIN_ONLY = 2, HB_N_DT_CLAMPS = 3 };
+/* Group (key head) of head h: h / (H/G), or h mod G. */
+enum hb_head_map { HB_HEADS_INTERLEAVE = 0, HB_HEADS_TILE = 1, HB_N_HEAD_MAPS = 2 };
+/* Order of one slot of the temporal state: [H, P, N] or [H, N, P]. */
+enum hb_state_layout { HB_STATE_VK = 0, HB_STATE_KV = 1, HB_N_STATE_LAYOUTS = 2 };
+/* q and k of the delta rule (ops-delta.md section 5): x / sqrt(sum x^2 + 1e-6), x / max(sqrt(sum x^2), 1e-6), x. */
+enum hb_l2norm { HB_L2_ADD_EPS = 0, HB_L2_MAX_EPS = 1, HB_L2_OFF = 2, HB_N_L2NORMS = 3 };
+/* beta of b: sigmoid, twice the sigmoid (negative eigenvalues), b itself. */
+enum hb_beta_form { HB_BETA_SIGMOID = 0, HB_BETA_DOUBLE = 1, HB_BETA_RAW = 2, HB_N_BETA_FORMS = 3 };
+/* Log decay: A softplus(a + dt_bias) (dt_softplus 0: A (a + dt_bias)), or gate_bound sigmoid(-A (a + dt_bias)), KDA only. */
+enum hb_gate_form { HB_GATE_STANDARD = 0, HB_GATE_LOWER_BOUND = 1, HB_N_GATE_FORMS = 2 };
+enum hb_out_gate { HB_OUT_SILU = 0, HB_OUT_SIGMOID = 1, HB_N_OUT_GATES = 2 }; /* the gate of gate_norm */
+/* Lightning: log decay per head and token -s, slope s = base * factor (ops-delta.md section 3); or given per token. */
+enum hb_slope_kind {
+    HB_SLOPE_PARAM = 0,   /* -s = params.a, no factor */
+    HB_SLOPE_ALIBI = 1,   /* powers of two, with the interleaved list for other head counts */
+    HB_SLOPE_MINIMAX = 2, /* 2^(-8 (h+1)/H) for every H */
+    HB_SLOPE_FLA = 3,     /* s = (8/H) (1 - l/L) h, no factor */
+    HB_SLOPE_TOKEN = 4,   /* log decay = in[2] */
+    HB_N_SLOPE_KINDS = 5
+};
+enum hb_layer_factor {
+    HB_FACTOR_NONE = 0,    /* 1 */
+    HB_FACTOR_MINIMAX = 1, /* 1 - l/(L - 1 + 1e-5) + 1e-5, l from 0: the layer's number among all layers */
+    HB_FACTOR_LING = 2,    /* 1 - l/(L - 1) + 1e-5, l from 0; L = 1: 1 + 1e-5 */
+    HB_FACTOR_LING_OFF = 3, /* 1 - (l - 1)/(L - 1) + 1e-5: the port that is one layer off */
+    HB_N_LAYER_FACTORS = 4
+};
+enum hb_qkv_act { HB_QKV_NONE = 0, HB_QKV_SILU = 1, HB_N_QKV_ACTS = 2 }; /* lightning: on q, k and v as handed over */
+/* Columns of the conv state: K-1, or K, of which the oldest is never read. */
+enum hb_conv_state_len { HB_CONV_STATE_SHORT = 0, HB_CONV_STATE_FULL = 1, HB_N_CONV_STATE_LENS = 2 };
+/* Sliding window w of attention: p - j < w, or p - j <= w. */
+enum hb_window_rule { HB_WINDOW_EXCLUSIVE = 0, HB_WINDOW_INCLUSIVE = 1, HB_N_WINDOW_RULES = 2 };
+enum hb_pad_policy { HB_PAD_ZERO_OUT = 0, HB_N_PAD_POLICIES = 1 };
 enum hb_order { HB_ORDER_ASCENDING = 0, HB_ORDER_DESCENDING = 1, HB_ORDER_RANDOM = 2, HB_N_ORDERS = 3 };
 
 struct hb_config {
@@ -41,7 +85,7 @@ struct hb_config {
     int32_t conv_width;                              /* K, 2..4 */
     int32_t chunk_size;                              /* C */
     int32_t page_size;                               /* cache chunk CC = max(C, page_size) */
-    int32_t act_dtype;                               /* activations, conv state, KV: HB_FP32 or HB_BF16 */
+    int32_t act_dtype;                               /* activations, conv state, KV: a float type */
     int32_t state_dtype;                             /* temporal state: HB_FP32 or HB_BF16 */
     int32_t conv_act, gate_norm;                     /* variants */
     int32_t norm_group;                              /* channels per RMS group; divides d_inner */
@@ -49,9 +93,17 @@ struct hb_config {
     int32_t dt_clamp_prefill, dt_clamp_decode;       /* enum hb_dt_clamp */
     float dt_lo, dt_hi;                              /* limits of the clamp; dt_hi may be +inf */
     float norm_eps;
+    /* further variants; each kind reads its own (adapter.h) */
+    int32_t head_map, state_layout, out_gate, conv_state_len, pad_policy;
+    int32_t l2norm, beta_form, gate_form;       /* GDN, KDA */
+    float gate_bound;                           /* KDA LOWER_BOUND: L < 0 */
+    float qk_scale;                             /* GDN, KDA, lightning: factor of q; 0: N^-0.5 */
+    int32_t slope_kind, layer_factor, qkv_act;  /* lightning */
     /* attention */
     int32_t n_q_heads, n_kv_heads, attn_dim;
     float sm_scale; /* 0: attn_dim^-0.5 */
+    int32_t attn_window, window_rule; /* 0: no window */
+    float attn_softcap;               /* logits cap * tanh(l / cap); 0: none */
     /* sizes */
     int32_t n_slots;       /* NS; slot 0 is reserved, usable are 1..NS */
     int32_t req_pool_size; /* requests */
@@ -81,12 +133,12 @@ struct hb_config {
 
 /* Parameters of one layer, fp32, host memory, copied by create. All null for attention layers. */
 struct hb_layer_params {
-    const float *conv_weight; /* [dim, K]; w[c, K-1] multiplies the current token */
-    const float *conv_bias;   /* [dim] or null */
-    const float *a;           /* [H], A itself (<= 0), not A_log */
-    const float *dt_bias;     /* [H] or null */
-    const float *d;           /* [H] or null */
-    const float *norm_weight; /* [d_inner], needed by the variants with a norm */
+    const float *conv_weight; /* [conv channels, K]; w[c, K-1] multiplies the current token; lightning null */
+    const float *conv_bias;   /* [conv channels] or null */
+    const float *a;           /* A itself (<= 0), not A_log: [H]; Mamba1 [H*P, N]; lightning PARAM [H] log decay; others null */
+    const float *dt_bias;     /* [H] or null; KDA [H, N]; Mamba1 [H*P] */
+    const float *d;           /* [H] or null; Mamba1 [H*P] */
+    const float *norm_weight; /* [d_inner], needed by the variants with a norm (per-head weights are repeated) */
 };
 
 /* How a chunk adds up its log decays: in sequence s_i = s_(i-1) + th_i; a tree of depth ceil(log2 Q)+1; any order. */

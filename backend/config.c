@@ -12,8 +12,87 @@ enum {
     ROW_PRODUCTS = 17,
     N_SIZES = 17,
     N_PRODUCTS = 5,
-    N_VARIANTS = 9,
+    N_VARIANTS = 21,
     ROW_LAYER_KIND = 7
+};
+
+/* What a kind's buffers, states and parameters are counted in. */
+enum unit {
+    UNIT_NONE,
+    UNIT_INNER,       /* H*P */
+    UNIT_QKV,         /* H*P + 2*G*N */
+    UNIT_INNER_3,     /* 3*H*P */
+    UNIT_INNER_2N,    /* H*P + 2*N */
+    UNIT_STATE,       /* H*P*N */
+    UNIT_HEADS,       /* H */
+    UNIT_HEADS_2,     /* 2*H */
+    UNIT_HEADS_N,     /* H*N */
+    UNIT_HEADS_N_1,   /* H*N + H */
+    UNIT_TOKEN_DECAY, /* H where log decays are given per token */
+    UNIT_Q,           /* HQ*D */
+    UNIT_KV,          /* HKV*D */
+    N_UNITS
+};
+
+/* adapter.h, the buffers of a layer call; caps.h, its parameters. */
+struct kind_row {
+    int32_t width[4];       /* in[0], in[1], in[2], out */
+    int32_t channels;       /* of the conv and its state */
+    int32_t state;          /* elements of the temporal state */
+    int32_t a, dt_bias, d;  /* parameters */
+    int32_t has_gate_norm;
+};
+
+static const struct kind_row kinds[HB_N_LAYER_KINDS] = {
+    [HB_LAYER_MAMBA2] = {{UNIT_INNER, UNIT_QKV, UNIT_HEADS, UNIT_INNER},
+                         UNIT_QKV,
+                         UNIT_STATE,
+                         UNIT_HEADS,
+                         UNIT_HEADS,
+                         UNIT_HEADS,
+                         1},
+    [HB_LAYER_ATTENTION] = {{UNIT_Q, UNIT_KV, UNIT_KV, UNIT_Q},
+                            UNIT_NONE,
+                            UNIT_NONE,
+                            UNIT_NONE,
+                            UNIT_NONE,
+                            UNIT_NONE,
+                            0},
+    [HB_LAYER_GDN] = {{UNIT_INNER, UNIT_QKV, UNIT_HEADS_2, UNIT_INNER},
+                      UNIT_QKV,
+                      UNIT_STATE,
+                      UNIT_HEADS,
+                      UNIT_HEADS,
+                      UNIT_NONE,
+                      1},
+    [HB_LAYER_KDA] = {{UNIT_INNER, UNIT_QKV, UNIT_HEADS_N_1, UNIT_INNER},
+                      UNIT_QKV,
+                      UNIT_STATE,
+                      UNIT_HEADS,
+                      UNIT_HEADS_N,
+                      UNIT_NONE,
+                      1},
+    [HB_LAYER_LIGHTNING] = {{UNIT_INNER, UNIT_QKV, UNIT_TOKEN_DECAY, UNIT_INNER},
+                            UNIT_NONE,
+                            UNIT_STATE,
+                            UNIT_HEADS,
+                            UNIT_NONE,
+                            UNIT_NONE,
+                            1},
+    [HB_LAYER_SHORT_CONV] = {{UNIT_NONE, UNIT_INNER_3, UNIT_NONE, UNIT_INNER},
+                             UNIT_INNER,
+                             UNIT_NONE,
+                             UNIT_NONE,
+                             UNIT_NONE,
+                             UNIT_NONE,
+                             0},
+    [HB_LAYER_MAMBA1] = {{UNIT_INNER, UNIT_INNER, UNIT_INNER_2N, UNIT_INNER},
+                         UNIT_INNER,
+                         UNIT_STATE,
+                         UNIT_STATE,
+                         UNIT_INNER,
+                         UNIT_INNER,
+                         1},
 };
 
 struct size_row {
@@ -52,6 +131,18 @@ static const struct variant_row variants[N_VARIANTS] = {
     VARIANT(block_order, HB_N_ORDERS, 6),
     VARIANT(window_layout, HB_N_WINDOW_LAYOUTS, 8),
     VARIANT(track_by_layer, 2, 9),
+    VARIANT(head_map, HB_N_HEAD_MAPS, 10),
+    VARIANT(state_layout, HB_N_STATE_LAYOUTS, 11),
+    VARIANT(l2norm, HB_N_L2NORMS, 12),
+    VARIANT(beta_form, HB_N_BETA_FORMS, 13),
+    VARIANT(gate_form, HB_N_GATE_FORMS, 14),
+    VARIANT(out_gate, HB_N_OUT_GATES, 15),
+    VARIANT(slope_kind, HB_N_SLOPE_KINDS, 16),
+    VARIANT(layer_factor, HB_N_LAYER_FACTORS, 17),
+    VARIANT(qkv_act, HB_N_QKV_ACTS, 18),
+    VARIANT(conv_state_len, HB_N_CONV_STATE_LENS, 19),
+    VARIANT(window_rule, HB_N_WINDOW_RULES, 20),
+    VARIANT(pad_policy, HB_N_PAD_POLICIES, 21),
 };
 
 static int32_t field_at(const struct hb_config *config, size_t offset) {
@@ -152,11 +243,11 @@ static int32_t check_variants(const struct hb_config *config, struct hb_error *e
     return HB_OK;
 }
 
-/* Rules 209..213. */
+/* Rules 209..213. Every float type is an activation type, but only two are state types. */
 static int32_t check_values(const struct hb_config *config, struct hb_error *err) {
     const int32_t dtypes[2] = {config->act_dtype, config->state_dtype};
     for (int32_t i = 0; i < 2; i++) {
-        if (dtypes[i] < 0 || dtypes[i] >= HB_N_FLOAT_DTYPES) {
+        if (dtypes[i] < 0 || dtypes[i] >= HB_N_FLOAT_DTYPES || (i == 1 && dtypes[i] == HB_FP16)) {
             return hb_fail(err, HB_RULE_CFG_DTYPE, i, dtypes[i], 0);
         }
     }
@@ -217,6 +308,41 @@ static int32_t check_features(const struct hb_config *config, struct hb_error *e
     return HB_OK;
 }
 
+/* Kind of the first linear layer, -1: none. Kinds are known. */
+static int32_t linear_kind(const struct hb_config *config) {
+    for (int32_t l = 0; l < config->n_layers; l++) {
+        if (config->layer_kind[l] != HB_LAYER_ATTENTION) {
+            return config->layer_kind[l];
+        }
+    }
+    return -1;
+}
+
+/* Rules 222..225. */
+static int32_t check_kinds(const struct hb_config *config, struct hb_error *err) {
+    const int32_t first = linear_kind(config);
+    for (int32_t l = 0; l < config->n_layers; l++) {
+        const int32_t kind = config->layer_kind[l];
+        if (kind != HB_LAYER_ATTENTION && kind != first) {
+            return hb_fail(err, HB_RULE_CFG_LINEAR_KINDS, l, kind, first);
+        }
+    }
+    if (config->ring_length > 0 && first >= 0 && first != HB_LAYER_MAMBA2) {
+        return hb_fail(err, HB_RULE_CFG_MIXER_FEATURE, 0, first, 0);
+    }
+    if (config->gate_form == HB_GATE_LOWER_BOUND && first == HB_LAYER_KDA &&
+        !(config->gate_bound < 0.0F)) {
+        return hb_fail(err, HB_RULE_CFG_GATE_BOUND, -1, 0, 0);
+    }
+    if (config->attn_window < 0) {
+        return hb_fail(err, HB_RULE_CFG_ATTENTION, 0, config->attn_window, 0);
+    }
+    if (!(config->attn_softcap >= 0.0F)) {
+        return hb_fail(err, HB_RULE_CFG_ATTENTION, 1, 0, 0);
+    }
+    return HB_OK;
+}
+
 int32_t hb_config_check(const struct hb_config *config, struct hb_error *err) {
     if (config->n_layers < 1 || config->n_layers > HB_MAX_LAYERS) {
         return hb_fail(err, HB_RULE_CFG_LAYERS, -1, config->n_layers, HB_MAX_LAYERS);
@@ -231,29 +357,58 @@ int32_t hb_config_check(const struct hb_config *config, struct hb_error *err) {
     if (status == HB_OK) {
         status = check_values(config, err);
     }
-    return status == HB_OK ? check_features(config, err) : status;
+    if (status == HB_OK) {
+        status = check_features(config, err);
+    }
+    return status == HB_OK ? check_kinds(config, err) : status;
 }
 
-static int32_t dtype_bytes(int32_t dtype) {
-    return dtype == HB_BF16 ? 2 : 4;
+int32_t hb_config_dtype_bytes(int32_t dtype) {
+    return dtype == HB_BF16 || dtype == HB_FP16 ? 2 : 4;
+}
+
+/* Elements that a unit stands for. */
+static int64_t count_unit(const struct hb_config *config, int32_t unit) {
+    const int64_t heads = config->n_heads;
+    const int64_t n = config->state_size;
+    const int64_t inner = heads * config->head_dim;
+    const int64_t counts[N_UNITS] = {
+        [UNIT_INNER] = inner,
+        [UNIT_QKV] = inner + 2 * (int64_t)config->n_groups * n,
+        [UNIT_INNER_3] = 3 * inner,
+        [UNIT_INNER_2N] = inner + 2 * n,
+        [UNIT_STATE] = inner * n,
+        [UNIT_HEADS] = heads,
+        [UNIT_HEADS_2] = 2 * heads,
+        [UNIT_HEADS_N] = heads * n,
+        [UNIT_HEADS_N_1] = heads * n + heads,
+        [UNIT_TOKEN_DECAY] = config->slope_kind == HB_SLOPE_TOKEN ? heads : 0,
+        [UNIT_Q] = (int64_t)config->n_q_heads * config->attn_dim,
+        [UNIT_KV] = (int64_t)config->n_kv_heads * config->attn_dim,
+    };
+    return counts[unit];
 }
 
 void hb_config_dims(const struct hb_config *config, struct hb_dims *dims) {
     *dims = (struct hb_dims){0};
+    dims->linear_kind = linear_kind(config);
+    const struct kind_row *kind =
+        &kinds[dims->linear_kind < 0 ? HB_LAYER_MAMBA2 : dims->linear_kind];
     dims->d_inner = config->n_heads * config->head_dim;
-    dims->dim = dims->d_inner + 2 * config->n_groups * config->state_size;
-    dims->window = config->conv_width - 1;
+    dims->dim = (int32_t)count_unit(config, kind->channels);
+    dims->window =
+        config->conv_state_len == HB_CONV_STATE_FULL ? config->conv_width : config->conv_width - 1;
     dims->cache_chunk =
         config->chunk_size > config->page_size ? config->chunk_size : config->page_size;
-    dims->act_bytes = dtype_bytes(config->act_dtype);
-    dims->state_bytes = dtype_bytes(config->state_dtype);
+    dims->act_bytes = hb_config_dtype_bytes(config->act_dtype);
+    dims->state_bytes = hb_config_dtype_bytes(config->state_dtype);
     for (int32_t i = 0; i < config->n_layers; i++) {
         dims->has_attention |= config->layer_kind[i] == HB_LAYER_ATTENTION;
     }
     dims->track_interval =
         config->track_interval > 0 ? config->track_interval : config->chunk_size;
     dims->conv_slot_bytes = (int64_t)dims->dim * dims->window * dims->act_bytes;
-    dims->temporal_slot_bytes = (int64_t)dims->d_inner * config->state_size * dims->state_bytes;
+    dims->temporal_slot_bytes = count_unit(config, kind->state) * dims->state_bytes;
     dims->n_nodes = count_nodes(config);
     dims->windows_bytes = dims->n_nodes * dims->conv_slot_bytes;
     if (config->window_layout == HB_WINDOWS_STRIP) {
@@ -266,13 +421,32 @@ void hb_config_dims(const struct hb_config *config, struct hb_dims *dims) {
 }
 
 int64_t hb_config_io_width(const struct hb_config *config, int32_t layer_kind, int32_t i) {
-    const int64_t d_inner = (int64_t)config->n_heads * config->head_dim;
-    const int64_t q = (int64_t)config->n_q_heads * config->attn_dim;
-    const int64_t kv = (int64_t)config->n_kv_heads * config->attn_dim;
-    const int64_t bc = (int64_t)config->n_groups * config->state_size;
-    const int64_t width[HB_N_LAYER_KINDS][4] = {
-        [HB_LAYER_MAMBA2] = {d_inner, d_inner + 2 * bc, config->n_heads, d_inner},
-        [HB_LAYER_ATTENTION] = {q, kv, kv, q},
+    return count_unit(config, kinds[layer_kind].width[i]);
+}
+
+int64_t hb_config_param_count(const struct hb_config *config, int32_t layer_kind, int32_t i) {
+    const struct kind_row *kind = &kinds[layer_kind];
+    const int64_t channels = count_unit(config, kind->channels);
+    const int64_t counts[HB_N_PARAMS] = {
+        [HB_PARAM_CONV_WEIGHT] = channels * config->conv_width,
+        [HB_PARAM_CONV_BIAS] = channels,
+        [HB_PARAM_A] = count_unit(config, kind->a),
+        [HB_PARAM_DT_BIAS] = count_unit(config, kind->dt_bias),
+        [HB_PARAM_D] = count_unit(config, kind->d),
+        [HB_PARAM_NORM_WEIGHT] = kind->has_gate_norm ? count_unit(config, UNIT_INNER) : 0,
     };
-    return width[layer_kind][i];
+    return counts[i];
+}
+
+int32_t hb_config_param_needed(const struct hb_config *config, int32_t layer_kind, int32_t i) {
+    const int32_t has_norm = config->gate_norm == HB_GATE_NORM_AFTER ||
+                             config->gate_norm == HB_GATE_NORM_BEFORE ||
+                             config->gate_norm == HB_NORM_ONLY;
+    if (hb_config_param_count(config, layer_kind, i) == 0) {
+        return 0;
+    }
+    if (i == HB_PARAM_A) { /* other slopes than those of the parameter are computed */
+        return layer_kind != HB_LAYER_LIGHTNING || config->slope_kind == HB_SLOPE_PARAM;
+    }
+    return i == HB_PARAM_CONV_WEIGHT || (i == HB_PARAM_NORM_WEIGHT && has_norm);
 }

@@ -8,11 +8,24 @@
 #include "backend/caps.h"
 #include "backend/status.h"
 
-/* Sizes that follow from the configuration; letters as in caps.h. */
+/* Parameters of a layer, in the order of struct hb_layer_params. */
+enum hb_param {
+    HB_PARAM_CONV_WEIGHT,
+    HB_PARAM_CONV_BIAS,
+    HB_PARAM_A,
+    HB_PARAM_DT_BIAS,
+    HB_PARAM_D,
+    HB_PARAM_NORM_WEIGHT,
+    HB_N_PARAMS
+};
+
+/* Sizes that follow from the configuration; letters as in caps.h. Those of linear layers are the
+ * model's linear kind's (Mamba2's where there is no linear layer, and nothing has them). */
 struct hb_dims {
+    int32_t linear_kind; /* of the first linear layer; -1: none */
     int32_t d_inner;     /* H*P */
-    int32_t dim;         /* H*P + 2*G*N */
-    int32_t window;      /* W = K-1 */
+    int32_t dim;         /* conv channels, 0: no conv and no conv state */
+    int32_t window;      /* W, columns of the conv state: K-1, or K */
     int32_t cache_chunk; /* CC = max(C, page_size) */
     int32_t act_bytes, state_bytes;
     int32_t has_attention;
@@ -20,7 +33,7 @@ struct hb_dims {
     int32_t track_interval;      /* I, resolved */
     int64_t windows_bytes;       /* intermediate_conv of one layer: windows or strips */
     int64_t conv_slot_bytes;     /* dim*W activations */
-    int64_t temporal_slot_bytes; /* H*P*N state elements */
+    int64_t temporal_slot_bytes; /* H*P*N state elements, 0: no temporal state */
     int64_t kv_bytes;            /* n_kv*HKV*D activations */
 };
 
@@ -29,7 +42,12 @@ struct hb_dims {
 int32_t hb_config_check(const struct hb_config *config, struct hb_error *err);
 /* Of a configuration that passed hb_config_check. */
 void hb_config_dims(const struct hb_config *config, struct hb_dims *dims);
-/* Elements per token of layer buffer i (0..2 inputs, 3 output) for a layer kind. */
+int32_t hb_config_dtype_bytes(int32_t dtype);
+/* Elements of a parameter (enum hb_param) of a layer kind, 0: the kind has none; and whether a layer
+ * cannot do without. */
+int64_t hb_config_param_count(const struct hb_config *config, int32_t layer_kind, int32_t i);
+int32_t hb_config_param_needed(const struct hb_config *config, int32_t layer_kind, int32_t i);
+/* Elements per token of layer buffer i (0..2 inputs, 3 output) for a layer kind, 0: not read. */
 int64_t hb_config_io_width(const struct hb_config *config, int32_t layer_kind, int32_t i);
 /* a*b*c, INT64_MAX on overflow; a, b, c >= 0. */
 int64_t hb_mul_saturate(int64_t a, int64_t b, int64_t c);

@@ -35,7 +35,28 @@
     X(27, LATER_SIBLING, "second sibling link of a draft node gives another parent", "numeric")                        \
     X(28, RING_NO_FORCE, "a masked row does not fold its replay ring", "state.temporal, state.track")                  \
     X(29, DRAFTLESS, "entry 1 committed after a verify without drafts", "state.commit")                                \
-    X(30, MOVE_STALE, "slots of a commit translated before a move", "state.commit")
+    X(30, MOVE_STALE, "slots of a commit translated before a move", "state.commit")                                    \
+    X(31, DELTA_HEAD_MAP, "delta rule with the other head map", "numeric")                                             \
+    X(32, DELTA_DECAY_SIGN, "decay of the delta rule with the wrong sign", "numeric")                                  \
+    X(33, DELTA_ZERO_GATE, "a token of the delta rule with a gate of exactly 0 taken for padding", "numeric")          \
+    X(34, DELTA_L2_EPS, "epsilon of the l2 norm added to the root instead of the sum", "numeric, with short keys")     \
+    X(35, DELTA_LAYOUT, "delta states in the other layout where P = N", "numeric, state.temporal")                     \
+    X(36, DELTA_MASKED_EXP, "exp of a masked row of a partial chunk times zero", "state.temporal")                            \
+    X(37, DELTA_PREDICTION, "prediction of the delta rule from the state before its decay", "numeric")                 \
+    X(40, DECAY_SIGN, "decay of lightning attention with the wrong sign", "numeric")                                   \
+    X(41, DECAY_PARTIAL_CHUNK, "keys of a partial chunk decayed up to the end of a full one", "numeric")               \
+    X(42, LAYER_FACTOR, "slopes with the factor of the layer after", "numeric")                                        \
+    X(43, DT_BIAS_PER_HEAD, "Mamba1 step sizes with one bias per head", "numeric")                                     \
+    X(44, SHORT_CONV_UNROUNDED, "short conv of products that are not rounded", "numeric")                              \
+    X(45, SHORT_CONV_STORES_X, "short conv state holds x instead of B x", "state.conv")                                \
+    X(46, SHORT_CONV_MIN_POS, "short conv stores token p of a short prompt in column p", "state.conv")                 \
+    X(47, DECAY_ZERO_GATE, "a log decay of exactly 0 taken for an absent one", "numeric")                              \
+    X(50, CAP_AFTER_MASK, "soft cap after the mask: masked keys count with -cap", "numeric")                           \
+    X(51, WINDOW_OFF_BY_ONE, "sliding window of one key too many", "numeric")                                          \
+    X(52, PAGE_CROSSING, "the first token slot of a page taken to follow the last one of the page before", "numeric")  \
+    X(53, FP16_TRUNCATED, "fp16 outputs rounded towards zero", "numeric")                                              \
+    X(54, GATE_AS_SILU, "sigmoid output gate taken for silu", "numeric")                                               \
+    X(55, CONV_OLDEST, "conv state of K columns read from its oldest one on", "numeric")
 
 enum hb_defect {
     HB_DEFECT_NONE = 0,

@@ -39,6 +39,9 @@ static int32_t attend(const struct hb_layer_run *run, const void *kv_k, const vo
                                         .act_dtype = c->act_dtype,
                                         .defect = c->defect,
                                         .sm_scale = scale,
+                                        .window = c->attn_window,
+                                        .window_rule = c->window_rule,
+                                        .softcap = c->attn_softcap,
                                         .reqs = NULL, /* the table's rows are those of the batch */
                                         .seq_lens = hb_layer_array(run, m->seq_lens),
                                         .req_to_token = hb_layer_array(run, m->req_to_token),

@@ -39,6 +39,10 @@ static int32_t is_layer(const struct hb_hybrid *h, int32_t layer_id) {
     return layer_id >= 0 && layer_id < h->config.n_layers;
 }
 
+static int32_t is_linear(const struct hb_hybrid *h, int32_t layer_id) {
+    return is_layer(h, layer_id) && h->layer[layer_id].kind != HB_LAYER_ATTENTION;
+}
+
 static int32_t has_run(const struct hb_hybrid *h, int32_t layer_id) {
     return is_layer(h, layer_id) && ((h->layers_run >> layer_id) & 1U) != 0;
 }
@@ -89,18 +93,21 @@ static int32_t check_io(const struct hb_hybrid *h, int32_t layer_id, const struc
     const int64_t n_tokens = current_meta(h)->n_tokens;
     void *ptr[N_IO];
     uint64_t bytes[N_IO];
+    int64_t width[N_IO] = {1, 1, 1, 1}; /* of no layer: every buffer is wanted */
     if (io == NULL) {
         return hb_fail(err, HB_RULE_IO_NULL, 0, 0, 0);
     }
     for (int32_t i = 0; i < N_IO; i++) {
         ptr[i] = hb_hybrid_buf_ptr(h, i < 3 ? io->in[i] : io->out, &bytes[i]);
-        if (ptr[i] == NULL && n_tokens > 0) {
+        if (is_layer(h, layer_id)) {
+            width[i] = hb_config_io_width(&h->config, h->layer[layer_id].kind, i);
+        }
+        if (ptr[i] == NULL && n_tokens > 0 && width[i] > 0) {
             return hb_fail(err, HB_RULE_IO_NULL, i, 0, 0);
         }
     }
     for (int32_t i = 0; i < N_IO && is_layer(h, layer_id); i++) {
-        const int64_t width = hb_config_io_width(&h->config, h->layer[layer_id].kind, i);
-        const int64_t need = hb_mul_saturate(n_tokens, width, h->dims.act_bytes);
+        const int64_t need = hb_mul_saturate(n_tokens, width[i], h->dims.act_bytes);
         if (bytes[i] < (uint64_t)need) {
             return hb_fail(err, HB_RULE_IO_BYTES, i, (int64_t)bytes[i], need);
         }
@@ -132,8 +139,11 @@ static int32_t poison_scratch(const struct hb_hybrid *h, struct hb_error *err) {
     if (k->is_device_code || tokens == 0) {
         return HB_OK;
     }
-    const int32_t status =
-        hb_device_check(k, k->fill(h->conv_out, POISON, tokens * (uint64_t)h->dims.dim), err);
+    int32_t status = HB_OK;
+    if (h->dims.dim > 0) {
+        status =
+            hb_device_check(k, k->fill(h->conv_out, POISON, tokens * (uint64_t)h->dims.dim), err);
+    }
     if (status != HB_OK) {
         return status;
     }
@@ -187,17 +197,19 @@ int32_t hb_hybrid_layer(struct hb_hybrid *h, int32_t layer_id, const struct hb_l
     return status == HB_OK ? run_layer(h, layer_id, &buffers, err) : status;
 }
 
-int32_t hb_hybrid_entry(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io,
-                        struct hb_error *err) {
+int32_t hb_hybrid_entry(struct hb_hybrid *h, int32_t direction, int32_t layer_id,
+                        const struct hb_layer_io *io, struct hb_error *err) {
     struct hb_layer_buffers buffers = {0};
-    const int32_t is_linear = is_layer(h, layer_id) && h->layer[layer_id].kind == HB_LAYER_MAMBA2;
-    if (is_linear && !is_idle(h)) {
-        return hb_linear_entry(err);
+    const int32_t refusal = is_linear(h, layer_id)
+                                ? hb_linear_entry_rule(h->layer[layer_id].kind, direction)
+                                : HB_RULE_NONE;
+    if (refusal != HB_RULE_NONE && !is_idle(h)) {
+        return hb_fail(err, refusal, -1, 0, 0);
     }
     if (!h->has_metadata) {
         return hb_fail(err, HB_RULE_NO_METADATA, -1, 0, 0);
     }
-    if (!is_linear && has_run(h, layer_id)) {
+    if (refusal == HB_RULE_NONE && has_run(h, layer_id)) {
         return hb_fail(err, HB_RULE_LAYER_TWICE, -1, layer_id, 0);
     }
     const int32_t status = check_io(h, layer_id, io, &buffers, err);
@@ -217,7 +229,7 @@ int32_t hb_hybrid_launch_tracking(const struct hb_hybrid *h, struct hb_error *er
     int32_t status = HB_OK;
     for (int32_t l = 0; l < h->config.n_layers && status == HB_OK; l++) {
         const struct hb_hybrid_layer *layer = &h->layer[l];
-        if (layer->kind == HB_LAYER_MAMBA2 && has_run(h, l) && !h->config.track_by_layer) {
+        if (is_linear(h, l) && has_run(h, l) && !h->config.track_by_layer) {
             status = hb_linear_track(&run, &h->pool, layer->pool_layer, err);
         }
     }
@@ -227,7 +239,7 @@ int32_t hb_hybrid_launch_tracking(const struct hb_hybrid *h, struct hb_error *er
 /* Rule 116: one cursor stands for the rings of all layers. */
 static int32_t check_ring_layers(const struct hb_hybrid *h, struct hb_error *err) {
     for (int32_t l = 0; l < h->config.n_layers; l++) {
-        if (h->layer[l].kind == HB_LAYER_MAMBA2 && !has_run(h, l)) {
+        if (is_linear(h, l) && !has_run(h, l)) {
             return hb_fail(err, HB_RULE_RING_LAYERS, -1, l, 0);
         }
     }

@@ -27,9 +27,9 @@ struct hb_forward {
 
 struct hb_hybrid_layer {
     int32_t kind;
-    int32_t pool_layer; /* Mamba2: index in the pool */
+    int32_t pool_layer; /* linear: index in the pool */
     struct hb_linear_weights weights;
-    struct hb_spec_cache spec; /* Mamba2: intermediate caches, null without speculation */
+    struct hb_spec_cache spec; /* linear: intermediate caches, null without speculation */
     void *kv_k, *kv_v;         /* attention: act [n_kv, HKV, D] */
 };
 
@@ -94,9 +94,10 @@ int32_t hb_hybrid_launch_layer(const struct hb_hybrid *h, int32_t layer_id,
 int32_t hb_hybrid_launch_tracking(const struct hb_hybrid *h, struct hb_error *err);
 /* Copies states of the last verify to slots (spec_verify.c); commit may be null (rule 31). */
 int32_t hb_hybrid_commit(struct hb_hybrid *h, const struct hb_commit *commit, struct hb_error *err);
-/* The wrapper's decode and extend entries (both route by layer id alone). */
-int32_t hb_hybrid_entry(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_io *io,
-                        struct hb_error *err);
+/* The wrapper's decode and extend entries: both route by layer id alone, and differ in what refuses
+ * them. */
+int32_t hb_hybrid_entry(struct hb_hybrid *h, int32_t direction, int32_t layer_id,
+                        const struct hb_layer_io *io, struct hb_error *err);
 
 /* spec_verify.c: what a commit needs of the verify that has begun and metadata does not hold. Does
  * nothing in other modes. */

@@ -12,32 +12,17 @@ enum { FIRST_BUFFERS = 64 };
 static const char *const param_names[HB_N_PARAMS] = {"conv_weight", "conv_bias", "a",
                                                      "dt_bias",     "d",         "norm_weight"};
 
-static int64_t param_count(const struct hb_config *config, const struct hb_dims *dims, int32_t i) {
-    const int64_t counts[HB_N_PARAMS] = {(int64_t)dims->dim * config->conv_width,
-                                         dims->dim,
-                                         config->n_heads,
-                                         config->n_heads,
-                                         config->n_heads,
-                                         dims->d_inner};
-    return counts[i];
-}
-
-static int32_t is_needed(const struct hb_config *config, int32_t i) {
-    const int32_t has_norm = config->gate_norm == HB_GATE_NORM_AFTER ||
-                             config->gate_norm == HB_GATE_NORM_BEFORE ||
-                             config->gate_norm == HB_NORM_ONLY;
-    return i == HB_PARAM_CONV_WEIGHT || i == HB_PARAM_A || (i == HB_PARAM_NORM_WEIGHT && has_norm);
-}
-
 static int32_t load_param(struct hb_hybrid *h, int32_t layer_id, int32_t i, const float *src,
                           struct hb_error *err) {
     const struct hb_kernels *k = h->kernels;
+    const int32_t kind = h->layer[layer_id].kind;
     void **dst = &h->layer[layer_id].weights.param[i];
-    const int64_t bytes = param_count(&h->config, &h->dims, i) * (int64_t)sizeof(float);
-    if (src == NULL && is_needed(&h->config, i)) {
+    const int64_t n = hb_config_param_count(&h->config, kind, i);
+    const int64_t bytes = hb_mul_saturate(n, (int64_t)sizeof(float), 1);
+    if (src == NULL && hb_config_param_needed(&h->config, kind, i)) {
         return hb_fail_text(err, HB_ERR_NULL, "layer %d needs %s", layer_id, param_names[i]);
     }
-    if (src == NULL) {
+    if (src == NULL || n == 0) {
         return HB_OK;
     }
     const int32_t status = hb_device_alloc(k, bytes, 0, dst, err);
@@ -49,9 +34,13 @@ static int32_t load_param(struct hb_hybrid *h, int32_t layer_id, int32_t i, cons
 
 static int32_t load_weights(struct hb_hybrid *h, int32_t layer_id, const struct hb_layer_params *p,
                             struct hb_error *err) {
-    const float *const src[HB_N_PARAMS] = {p->conv_weight, p->conv_bias, p->a,
-                                           p->dt_bias,     p->d,         p->norm_weight};
+    float a[HB_MAX_HEADS];
+    const float *src[HB_N_PARAMS] = {p->conv_weight, p->conv_bias, p->a,
+                                     p->dt_bias,     p->d,         p->norm_weight};
     int32_t status = HB_OK;
+    if (hb_linear_fill_a(&h->config, layer_id, a)) {
+        src[HB_PARAM_A] = a;
+    }
     for (int32_t i = 0; i < HB_N_PARAMS && status == HB_OK; i++) {
         status = load_param(h, layer_id, i, src[i], err);
     }
@@ -61,16 +50,14 @@ static int32_t load_weights(struct hb_hybrid *h, int32_t layer_id, const struct 
 /* Zero-initialised like the pools: entries that no verify has written are read by nobody. */
 static int32_t create_spec_cache(struct hb_hybrid *h, struct hb_spec_cache *spec,
                                  struct hb_error *err) {
-    const int64_t n = h->dims.n_nodes;
-    if (n == 0) {
-        return HB_OK;
+    const int64_t bytes[2] = {h->dims.windows_bytes,
+                              h->dims.n_nodes * h->dims.temporal_slot_bytes};
+    void **const places[2] = {&spec->windows, &spec->states};
+    int32_t status = HB_OK;
+    for (int32_t i = 0; i < 2 && status == HB_OK; i++) {
+        status = bytes[i] > 0 ? hb_device_alloc(h->kernels, bytes[i], 1, places[i], err) : HB_OK;
     }
-    const int32_t status =
-        hb_device_alloc(h->kernels, h->dims.windows_bytes, 1, &spec->windows, err);
-    if (status != HB_OK) {
-        return status;
-    }
-    return hb_device_alloc(h->kernels, n * h->dims.temporal_slot_bytes, 1, &spec->states, err);
+    return status;
 }
 
 static int32_t create_layers(struct hb_hybrid *h, const struct hb_layer_params *params,
@@ -80,7 +67,7 @@ static int32_t create_layers(struct hb_hybrid *h, const struct hb_layer_params *
     for (int32_t l = 0; l < h->config.n_layers && status == HB_OK; l++) {
         struct hb_hybrid_layer *layer = &h->layer[l];
         layer->kind = h->config.layer_kind[l];
-        if (layer->kind == HB_LAYER_MAMBA2) {
+        if (layer->kind != HB_LAYER_ATTENTION) {
             layer->pool_layer = n_linear++;
             status = load_weights(h, l, &params[l], err);
             if (status == HB_OK) {
@@ -134,7 +121,7 @@ static int32_t create_scratch(struct hb_hybrid *h, struct hb_error *err) {
             status = hb_device_alloc(h->kernels, meta_bytes, 0, &h->forward[i].device_block, err);
         }
     }
-    if (status == HB_OK && h->pool.n_layers > 0) {
+    if (status == HB_OK && h->pool.n_layers > 0 && h->dims.dim > 0) {
         status = hb_device_alloc(h->kernels, hb_mul_saturate(c->max_tokens, h->dims.dim, act), 0,
                                  &h->conv_out, err);
     }

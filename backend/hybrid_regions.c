@@ -25,15 +25,18 @@ void hb_hybrid_add_region(struct hb_hybrid *h, const char *name, int32_t layer, 
         info->shape[i] = shape[i];
         n *= (uint64_t)shape[i];
     }
-    info->bytes = n * (dtype == HB_BF16 ? 2U : 4U);
+    info->bytes = n * (uint64_t)hb_config_dtype_bytes(dtype);
     r->item_bytes = r->stride_bytes = info->bytes;
 }
 
-/* A pool, dense without its pads, and the pads. */
+/* A pool, dense without its pads, and the pads; nothing where the kind has no such state. */
 static void add_pool(struct hb_hybrid *h, const char *name, const char *pad_name, int32_t layer,
                      int32_t dtype, void *ptr, uint64_t slot_bytes, uint64_t pad_bytes,
                      int32_t n_dims, const int64_t *shape) {
     const int64_t pads[2] = {shape[0], h->config.pool_pad};
+    if (ptr == NULL) {
+        return;
+    }
     hb_hybrid_add_region(h, name, layer, dtype, HB_REGION_STATE, 1, ptr, n_dims, shape);
     if (pad_bytes == 0) {
         return;
@@ -66,12 +69,19 @@ static void add_spec(struct hb_hybrid *h, int32_t l, const struct hb_spec_cache 
     const int64_t windows[4] = {c->spec_rows, c->max_draft, h->dims.dim, h->dims.window};
     const int64_t strips[3] = {c->spec_rows, h->dims.dim,
                                (int64_t)c->max_draft + h->dims.window - 1};
-    const int64_t states[4] = {c->spec_rows, c->max_draft, h->dims.d_inner, c->state_size};
+    const int32_t is_kv = c->state_layout == HB_STATE_KV;
+    const int64_t states[4] = {c->spec_rows, c->max_draft,
+                               (int64_t)c->n_heads * (is_kv ? c->state_size : c->head_dim),
+                               is_kv ? c->head_dim : c->state_size};
     const int32_t is_strip = c->window_layout == HB_WINDOWS_STRIP;
-    hb_hybrid_add_region(h, "intermediate_conv", l, c->act_dtype, kind, 1, spec->windows,
-                         is_strip ? 3 : 4, is_strip ? strips : windows);
-    hb_hybrid_add_region(h, "intermediate_ssm", l, c->state_dtype, kind, 1, spec->states, 4,
-                         states);
+    if (spec->windows != NULL) {
+        hb_hybrid_add_region(h, "intermediate_conv", l, c->act_dtype, kind, 1, spec->windows,
+                             is_strip ? 3 : 4, is_strip ? strips : windows);
+    }
+    if (spec->states != NULL) {
+        hb_hybrid_add_region(h, "intermediate_ssm", l, c->state_dtype, kind, 1, spec->states, 4,
+                             states);
+    }
 }
 
 static void add_layer(struct hb_hybrid *h, int32_t l) {
@@ -80,10 +90,12 @@ static void add_layer(struct hb_hybrid *h, int32_t l) {
     const struct hb_hybrid_layer *layer = &h->layer[l];
     const int64_t slots = (int64_t)c->n_slots + 1;
     const int64_t conv[3] = {slots, h->dims.dim, h->dims.window};
-    const int64_t temporal[4] = {slots, c->n_heads, c->head_dim, c->state_size};
+    const int32_t is_kv = c->state_layout == HB_STATE_KV;
+    const int64_t temporal[4] = {slots, c->n_heads, is_kv ? c->state_size : c->head_dim,
+                                 is_kv ? c->head_dim : c->state_size};
     const int64_t kv[3] = {c->n_kv, c->n_kv_heads, c->attn_dim};
     const int32_t i = layer->pool_layer;
-    if (layer->kind != HB_LAYER_MAMBA2) {
+    if (layer->kind == HB_LAYER_ATTENTION) {
         hb_hybrid_add_region(h, "kv_k", l, c->act_dtype, HB_REGION_STATE, 1, layer->kv_k, 3, kv);
         hb_hybrid_add_region(h, "kv_v", l, c->act_dtype, HB_REGION_STATE, 1, layer->kv_v, 3, kv);
         return;

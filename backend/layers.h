@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The two children of the hybrid backend: linear (Mamba2) layers and full-attention layers. Both
+ * The two children of the hybrid backend: linear layers and full-attention layers. Both
  * read metadata that was derived once per forward, and launch kernels; they check nothing and keep
  * nothing. */
 #ifndef HB_BACKEND_LAYERS_H
@@ -14,27 +14,17 @@
 #include "backend/status.h"
 #include "kernels/kernels.h"
 
-/* Parameters of a layer, in the order of struct hb_layer_params. */
-enum hb_param {
-    HB_PARAM_CONV_WEIGHT,
-    HB_PARAM_CONV_BIAS,
-    HB_PARAM_A,
-    HB_PARAM_DT_BIAS,
-    HB_PARAM_D,
-    HB_PARAM_NORM_WEIGHT,
-    HB_N_PARAMS
-};
-
 /* On the device; null where the layer has none. One allocation each, so that reads past one are
  * seen. */
 struct hb_linear_weights {
     void *param[HB_N_PARAMS];
 };
 
-/* Intermediate caches of one Mamba2 layer (speculative.md section 1), entries [SR, max_draft]. */
+/* Intermediate caches of one linear layer (speculative.md section 1), entries [SR, max_draft]; null
+ * where the kind has no such state. */
 struct hb_spec_cache {
-    void *windows; /* act [SR, max_draft, dim, W], or strips [SR, dim, max_draft+K-2] */
-    void *states;  /* st [SR, max_draft, H, P, N] */
+    void *windows; /* act [SR, max_draft, dim, W], or strips [SR, dim, max_draft+W-1] */
+    void *states;  /* st [SR, max_draft, H, P, N], or [.., H, N, P], as the pool */
 };
 
 /* What one layer call sees of the forward. */
@@ -58,7 +48,7 @@ static inline const int32_t *hb_layer_array(const struct hb_layer_run *run, cons
     return run->device_meta + (host - run->meta->block);
 }
 
-/* The Mamba2 child's one forward: prefill rows, then one-token rows, or the nodes of a verify; then
+/* The linear child's one forward: prefill rows, then one-token rows, or the nodes of a verify; then
  * the gated norm of the real tokens. */
 int32_t hb_linear_forward(const struct hb_layer_run *run, const struct hb_linear_weights *weights,
                           const struct hb_pool *pool, int32_t pool_layer,
@@ -67,9 +57,13 @@ int32_t hb_linear_forward(const struct hb_layer_run *run, const struct hb_linear
 /* DECODE tracking of one layer (tracking.md section 5): slot -> destination of the masked rows. */
 int32_t hb_linear_track(const struct hb_layer_run *run, const struct hb_pool *pool,
                         int32_t pool_layer, struct hb_error *err);
-/* The child's decode and extend entries refuse whatever the arguments (forward-batch.md section 2,
- * seed A). */
-int32_t hb_linear_entry(struct hb_error *err);
+/* Rule with which the entries of a kind refuse (forward-batch.md section 2), 0: they run the layer.
+ * Models without a linear layer (kind -1) refuse like Mamba2. */
+int32_t hb_linear_entry_rule(int32_t layer_kind, int32_t direction);
+/* Kinds that have a row: bit k. */
+uint32_t hb_linear_kind_mask(void);
+/* Parameter a [H] of a layer where it follows from the configuration: fills it and returns 1, else 0. */
+int32_t hb_linear_fill_a(const struct hb_config *config, int32_t layer_id, float *a);
 /* Stores keys and values of the real tokens, then attends over all live rows. */
 int32_t hb_full_attn_forward(const struct hb_layer_run *run, void *kv_k, void *kv_v,
                              const struct hb_layer_buffers *io, struct hb_error *err);

@@ -237,8 +237,18 @@ static void fill_parents(struct hb_metadata *m, const struct hb_config *config,
     }
 }
 
+/* A planted defect goes on into the next token slot where a page ends. */
+static int32_t token_slot(const struct hb_config *config, const int32_t *table, int32_t pos) {
+    if (HB_DEFECT(config->defect, PAGE_CROSSING) && pos > 0 && pos % config->page_size == 0 &&
+        table[pos - 1] + 1 < config->n_kv) {
+        return table[pos - 1] + 1;
+    }
+    return table[pos];
+}
+
 /* The live rows' part of the caller's table, compact: row r of it is batch row r. */
-static void fill_attention(struct hb_metadata *m, const struct hb_batch *batch) {
+static void fill_attention(struct hb_metadata *m, const struct hb_config *config,
+                           const struct hb_batch *batch) {
     m->seq_lens = carve(m, m->n_live);
     m->out_cache_loc = carve(m, m->n_real);
     for (int32_t r = 0; r < m->n_live; r++) {
@@ -256,7 +266,7 @@ static void fill_attention(struct hb_metadata *m, const struct hb_batch *batch) 
                              (int64_t)batch->req_pool_indices.data[r] * batch->req_to_token_cols;
         int32_t *dst = m->req_to_token + r * m->table_cols;
         for (int32_t pos = 0; pos < m->table_cols; pos++) {
-            dst[pos] = pos < m->seq_lens[r] ? src[pos] : -1;
+            dst[pos] = pos < m->seq_lens[r] ? token_slot(config, src, pos) : -1;
         }
     }
 }
@@ -333,7 +343,7 @@ void hb_metadata_derive(const struct hb_validate_env *env, const struct hb_batch
     fill_ring(&m, env, batch);
     fill_parents(&m, config, batch);
     if (env->has_attention && m.mode != HB_MODE_IDLE) {
-        fill_attention(&m, batch);
+        fill_attention(&m, env->config, batch);
     }
     m.device_words = m.words;
     fill_seq_idx(&m);

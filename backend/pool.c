@@ -59,18 +59,19 @@ static void clear_tables(struct hb_pool *pool) {
     }
 }
 
-/* Pools of Mamba2 layer i; the last slot's pad is part of them. */
+/* Pools of linear layer i, null where its kind has no such state; the last slot's pad is part of
+ * them. */
 static int32_t create_layer(struct hb_pool *pool, int32_t i, struct hb_error *err) {
     const struct hb_kernels *k = pool->kernels;
     const int64_t slots = (int64_t)pool->n_slots + 1;
-    const uint64_t strides[2] = {pool->conv_slot_bytes + pool->conv_pad_bytes,
-                                 pool->temporal_slot_bytes + pool->temporal_pad_bytes};
+    const uint64_t slot_bytes[2] = {pool->conv_slot_bytes, pool->temporal_slot_bytes};
+    const uint64_t pad_bytes[2] = {pool->conv_pad_bytes, pool->temporal_pad_bytes};
     void **places[2] = {&pool->conv[i], &pool->temporal[i]};
     float **rings[3] = {&pool->ring_x[i], &pool->ring_b[i], &pool->ring_g[i]};
     int32_t status = HB_OK;
     for (int32_t j = 0; j < 2 && status == HB_OK; j++) {
-        const int64_t bytes = hb_mul_saturate(slots, (int64_t)strides[j], 1);
-        status = hb_device_alloc(k, bytes, 1, places[j], err);
+        const int64_t bytes = hb_mul_saturate(slots, (int64_t)(slot_bytes[j] + pad_bytes[j]), 1);
+        status = slot_bytes[j] > 0 ? hb_device_alloc(k, bytes, 1, places[j], err) : HB_OK;
     }
     for (int32_t j = 0; j < 3 && status == HB_OK && pool->ring_length > 0; j++) {
         const int64_t bytes = hb_mul_saturate(slots, (int64_t)pool->ring_bytes[j], 1);
@@ -107,7 +108,7 @@ int32_t hb_pool_init(struct hb_pool *pool, const struct hb_kernels *kernels,
     status = hb_device_alloc(kernels, (int64_t)config->n_slots * 2 * (int64_t)sizeof(int32_t), 0,
                              &pool->device_ids, err);
     for (int32_t l = 0; l < config->n_layers && status == HB_OK; l++) {
-        if (config->layer_kind[l] == HB_LAYER_MAMBA2) {
+        if (config->layer_kind[l] != HB_LAYER_ATTENTION) {
             status = create_layer(pool, pool->n_layers++, err);
         }
     }
@@ -150,7 +151,7 @@ void hb_pool_advance(struct hb_pool *pool, int32_t n_rows, const int32_t *slots,
     }
 }
 
-/* Copies src -> dst (src null: zero dst) of one array of entries. */
+/* Copies src -> dst (src null: zero dst) of one array of entries, if the layer has it. */
 static int32_t copy_entries(const struct hb_pool *pool, void *entries, uint64_t slot_bytes,
                             uint64_t pad_bytes, int32_t n, const int32_t *src, const int32_t *dst,
                             const int32_t *mask, struct hb_error *err) {
@@ -162,6 +163,9 @@ static int32_t copy_entries(const struct hb_pool *pool, void *entries, uint64_t 
                                     .dst = dst,
                                     .pool = entries,
                                     .mask = mask};
+    if (entries == NULL) {
+        return HB_OK;
+    }
     return hb_device_check(pool->kernels, pool->kernels->slots(&args), err);
 }
 

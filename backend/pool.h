@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * State slots (state-pool.md): per-slot kind {FREE, LIVE, TRACK, TREE, RESERVED(0)}, the
- * first-in-first-out free list, the request table, and the conv and temporal pools of all Mamba2
+ * first-in-first-out free list, the request table, and the conv and temporal pools of all linear
  * layers. Tables live on the host, pools on the device. A zeroed struct is valid and destroyable.
  */
 #ifndef HB_BACKEND_POOL_H
@@ -17,7 +17,7 @@ struct hb_pool {
     const struct hb_kernels *kernels;
     int32_t n_slots; /* NS */
     int32_t req_pool_size;
-    int32_t n_layers; /* Mamba2 layers */
+    int32_t n_layers; /* linear layers */
     int32_t defect;
     uint64_t conv_slot_bytes, temporal_slot_bytes;
     int32_t n_ids;       /* NI: NV where ids are virtual, else NS */
@@ -36,7 +36,7 @@ struct hb_pool {
     int32_t *write_pos;   /* [NS+1] cursors of the replay ring; null without a ring */
     int32_t *ids;         /* scratch [2*NS] */
     int32_t *seen;        /* scratch [NI+1] */
-    /* device, zero-initialised: [NS+1] slots each */
+    /* device, zero-initialised: [NS+1] slots each; null where the linear kind has no such state */
     void *conv[HB_MAX_LAYERS];
     void *temporal[HB_MAX_LAYERS];
     float *ring_x[HB_MAX_LAYERS]; /* [NS+1, H, L, P] dt x; null without a ring, as the others */

@@ -232,6 +232,9 @@ static int32_t scatter_windows(const struct hb_hybrid *h, const struct hb_hybrid
     const struct hb_kernels *k = h->kernels;
     const struct hb_config *config = &h->config;
     void *pool = h->pool.conv[layer->pool_layer];
+    if (pool == NULL) { /* the kind has no conv state */
+        return HB_OK;
+    }
     if (config->window_layout == HB_WINDOWS_STRIP) {
         const struct hb_k_windows args = {.n_pairs = pairs->n,
                                           .dim = h->dims.dim,
@@ -243,7 +246,8 @@ static int32_t scatter_windows(const struct hb_hybrid *h, const struct hb_hybrid
                                           .dst = pairs->device_dst,
                                           .windows = layer->spec.windows,
                                           .pool = pool,
-                                          .pool_pad = config->pool_pad};
+                                          .pool_pad = config->pool_pad,
+                                          .conv_state_len = config->conv_state_len};
         return hb_device_check(k, k->windows(&args), err);
     }
     const struct hb_k_slots args = {.n_pairs = pairs->n,
@@ -263,11 +267,11 @@ static int32_t scatter(const struct hb_hybrid *h, const struct pairs *pairs, str
     int32_t status = HB_OK;
     for (int32_t l = 0; l < h->config.n_layers && status == HB_OK && pairs->n > 0; l++) {
         const struct hb_hybrid_layer *layer = &h->layer[l];
-        if (layer->kind != HB_LAYER_MAMBA2 || ((h->layers_verified >> l) & 1U) == 0) {
+        if (layer->kind == HB_LAYER_ATTENTION || ((h->layers_verified >> l) & 1U) == 0) {
             continue;
         }
         status = scatter_windows(h, layer, pairs, err);
-        if (status == HB_OK) {
+        if (status == HB_OK && h->pool.temporal[layer->pool_layer] != NULL) {
             const struct hb_k_slots args = {.n_pairs = pairs->n,
                                             .defect = h->config.defect,
                                             .slot_bytes = h->pool.temporal_slot_bytes,

@@ -51,6 +51,8 @@ enum hb_status {
     X(1, ENTRY_REFUSED, ERR_NOT_IMPLEMENTED, "entry", HB_SEED_A_TEXT)                                                                       \
     X(2, HANDLE_NULL, ERR_NULL, "handle", "backend handle is null")                                                                         \
     X(3, BATCH_NULL, ERR_NULL, "batch", "forward batch is null")                                                                            \
+    X(4, SHORT_CONV_DECODE, ERR_NOT_IMPLEMENTED, "entry", "ShortConvAttnBackend is invoked via conv_state_metadata; it does not run through forward_decode.") \
+    X(5, SHORT_CONV_EXTEND, ERR_NOT_IMPLEMENTED, "entry", "ShortConvAttnBackend is invoked via conv_state_metadata; it does not run through forward_extend.") \
     X(9, GRAPH_MODE_INVALID, ERR_INVALID_MODE, "forward_mode", "Invalid forward mode: forward_mode={mode}")                                 \
     X(10, MODE_INVALID, ERR_INVALID_MODE, "forward_mode", "Invalid forward mode: forward_batch.forward_mode={mode}")                        \
     X(11, MODE_UNSUPPORTED, ERR_UNSUPPORTED, "forward_mode", "forward mode {mode} is not supported by this backend")                        \
@@ -197,6 +199,10 @@ enum hb_status {
     X(219, CFG_POOL_PAD, ERR_SHAPE, "pool_pad", "pool_pad {v} is outside 0..{l}")                                                           \
     X(220, CFG_SCORING, ERR_UNSUPPORTED, "multi_item_scoring", "hybrid backend does not support multi-item scoring. Hybrid models require a linear-attention backend that explicitly declares MIS support.") \
     X(221, CFG_ROUNDING, ERR_UNSUPPORTED, "stochastic_rounding", "Stochastic rounding for the Mamba SSM cache requires state dtype torch.float16, got {v}.") \
+    X(222, CFG_LINEAR_KINDS, ERR_UNSUPPORTED, "layer_kind", "layer {r} is of linear kind {v}, an earlier one of kind {l}")                  \
+    X(223, CFG_MIXER_FEATURE, ERR_UNSUPPORTED, "config", "linear kind {v} does not support feature {r}")                                    \
+    X(224, CFG_GATE_BOUND, ERR_SHAPE, "gate_bound", "gate_bound must be below 0")                                                           \
+    X(225, CFG_ATTENTION, ERR_SHAPE, "attn_window", "attention size {r} is {v}, the least is {l}") \
     X(230, CFG_RING_COMMIT, ERR_SHAPE, "ring_owner", "a ring that commits own: condition {r} does not hold, value {v}, limit {l}")
 
 enum hb_rule {

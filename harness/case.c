@@ -57,6 +57,7 @@ void hb_case_init(struct hb_case *c) {
 
 static void normalize_config(struct hb_case_config *g) {
     clamp_group(HB_GROUP_CONFIG, HB_STEP_FORWARD, g);
+    hb_case_limit_sizes(g, 0);
     g->attn_mask &= (1 << g->n_layers) - 1;
     g->groups = divisor_below(g->heads, g->groups);
     g->kv_heads = divisor_below(g->q_heads, g->kv_heads);
@@ -67,14 +68,7 @@ static void normalize_config(struct hb_case_config *g) {
     g->spare_rows = g->max_draft == 0 ? 0 : g->spare_rows;
     g->window_layout = g->max_draft == 0 ? HB_WINDOWS_DENSE : g->window_layout;
     g->graph_draft = g->graph_rows == 0 ? 1 : g->graph_draft;
-    if (g->value_class == HB_VALUES_EXACT) {
-        /* exact sums exist without transcendental functions only; either activation type is allowed
-         */
-        g->conv_act = HB_CONV_NONE;
-        g->gate_norm = HB_GATE_NORM_NONE;
-        g->dt_softplus = 0;
-        g->dt_clamp = HB_CLAMP_NONE;
-    }
+    hb_case_normalize_variants(g);
 }
 
 static void normalize_rows(const struct hb_case_config *g, struct hb_case_step *s) {
@@ -247,6 +241,7 @@ void hb_case_decode(const uint8_t *data, size_t size, struct hb_case *out) {
     }
     hb_case_init(out);
     read_group(&in, HB_GROUP_CONFIG, HB_STEP_FORWARD, &out->config);
+    hb_case_limit_sizes(&out->config, 1);
     out->n_steps = read_count(&in, HB_MAX_STEPS);
     for (int32_t i = 0; i < out->n_steps; i++) {
         struct hb_case_step *s = &out->step[i];

@@ -91,8 +91,29 @@ enum hb_target {
     HB_TARGET_TRACK = 4,
     HB_TARGET_GRAPH = 5,
     HB_TARGET_SLOTS = 6, /* life of slots, prefix cache, virtual ids */
-    HB_N_TARGETS = 7
+    HB_TARGET_ATTENTION = 7, /* models of mostly attention: pages, windows, soft caps, trees */
+    HB_N_TARGETS = 8
 };
+
+/* The model's linear kind. */
+enum hb_mixer {
+    HB_MIXER_MAMBA2 = 0,
+    HB_MIXER_GDN = 1,
+    HB_MIXER_KDA = 2,
+    HB_MIXER_LIGHTNING = 3,
+    HB_MIXER_SHORT_CONV = 4,
+    HB_MIXER_MAMBA1 = 5,
+    HB_N_MIXERS = 6
+};
+/* Channels of an RMS group: of one key head's value heads, all, of one head. */
+enum hb_norm_span { HB_NORM_GROUP = 0, HB_NORM_WHOLE = 1, HB_NORM_HEAD = 2, HB_N_NORM_SPANS = 3 };
+/* Pages of the KV cache: token slots of a page are contiguous, the first one's number is a multiple of the page size. The
+ * pages are given out in a random order; from the first one up, so that those of the requests alternate; or from the last
+ * one down. */
+enum hb_kv_page { HB_KV_PAGE_1 = 0, HB_KV_PAGE_16 = 1, HB_KV_PAGE_64 = 2, HB_N_KV_PAGES = 3 };
+enum hb_page_order { HB_PAGES_SHUFFLED = 0, HB_PAGES_INTERLEAVED = 1, HB_PAGES_DESCENDING = 2, HB_N_PAGE_ORDERS = 3 };
+/* Numbers that a case chooses from a short list (case_limits.c). */
+enum { HB_N_GATE_BOUNDS = 4, HB_N_QK_SCALES = 4, HB_N_SOFTCAPS = 5 };
 
 enum hb_ping_pong { HB_PING_PONG_OFF = 0, HB_PING_PONG_ONE = 1, HB_PING_PONG_TWO = 2, HB_PING_PONG_LAZY = 3, HB_N_PING_PONGS = 4 };
 
@@ -104,7 +125,7 @@ struct hb_case_config {
     int32_t n_layers, attn_mask; /* bit l of attn_mask: layer l is attention */
     int32_t heads, head_dim, state_size, groups, conv_width, chunk_size, page_chunks; /* page = 1 if 0 else n * C */
     int32_t act_dtype, state_dtype;
-    int32_t conv_act, gate_norm, norm_whole, dt_softplus, dt_clamp, eps;
+    int32_t conv_act, gate_norm, norm_group, dt_softplus, dt_clamp, eps;
     int32_t conv_bias, dt_bias, skip_d;
     int32_t q_heads, kv_heads, attn_dim;
     int32_t spare_slots; /* slots beyond those taken */
@@ -119,6 +140,14 @@ struct hb_case_config {
     int32_t ping_pong;    /* enum hb_ping_pong */
     int32_t window_layout, track_by_layer, pool_pad; /* as in hb_config */
     int32_t graph_rows, graph_draft; /* as in hb_config; 0 rows: no graphs */
+    /* Variants; what the mixer does not read is at its default. gate_bound, qk_scale, attn_softcap: index of a choice. */
+    int32_t mixer; /* enum hb_mixer */
+    int32_t head_map, state_layout, out_gate, conv_state_len;
+    int32_t l2norm, beta_form, gate_form, gate_bound, qk_scale;
+    int32_t slope_kind, layer_factor, qkv_act;
+    int32_t attn_window, window_rule, attn_softcap;
+    int32_t kv_page, page_order;
+    int32_t real_size; /* 1: sizes of real models are allowed, and work that takes a GPU */
 };
 
 struct hb_case_row {
@@ -221,7 +250,7 @@ enum hb_break_op {
     X(CFG_CHUNK_SIZE, "config.chunk_size")                                                         \
     X(CFG_PAGE_SIZE, "config.page_size")                                                           \
     X(CFG_KV_HEADS, "config.n_kv_heads")                                                           \
-    X(CFG_VARIANT, "config.variant") /* row: as in rule 208, 0 conv_act .. 9 track_by_layer; 7: of layer 0 */ \
+    X(CFG_VARIANT, "config.variant") /* row: as in rule 208, 0 conv_act .. 21 pad_policy; 7: of layer 0 */ \
     X(CFG_DTYPE, "config.dtype")     /* row: 0 act 1 state */                                       \
     X(CFG_DT_LO, "config.dt_lo")     /* integer value */                                           \
     X(CFG_STATE_SIZE, "config.state_size")                                                         \
@@ -232,7 +261,9 @@ enum hb_break_op {
     X(CFG_GRAPH, "config.graph") /* row: 0 graph_rows 1 graph_draft */                              \
     X(CFG_POOL_PAD, "config.pool_pad")                                                             \
     X(CFG_SCORING, "config.multi_item_scoring")                                                    \
-    X(CFG_ROUNDING, "config.stochastic_rounding")
+    X(CFG_ROUNDING, "config.stochastic_rounding")                                                  \
+    X(CFG_GATE_BOUND, "config.gate_bound") /* integer value */                                     \
+    X(CFG_ATTENTION, "config.attention")   /* row: 0 attn_window 1 attn_softcap (integer value) */
 
 enum hb_break_field {
 #define HB_BREAK_ENUM(name, json) HB_FIELD_##name,
@@ -292,11 +323,15 @@ int32_t hb_case_load(const char *path, struct hb_case *out, struct hb_error *err
 /* Writes canonical bytes (or JSON when the name ends in .json) by a temporary file and rename: never half a file. */
 int32_t hb_case_save(const char *path, const struct hb_case *c, struct hb_error *err);
 
+/* The layer kind (enum hb_layer_kind) of the case's linear layers. */
+int32_t hb_case_linear_kind(const struct hb_case_config *g);
+/* Token slots of a page of the KV cache. */
+int32_t hb_case_kv_page(const struct hb_case_config *g);
 /* The backend configuration that a case asks for (before breaks at step -1). */
 void hb_case_backend_config(const struct hb_case *c, struct hb_config *config);
 
 /* Limits that hb_case_normalize keeps, so that no case takes long (case.c says how they are counted). */
-enum { HB_CASE_MAX_WORK = 1 << 22, HB_CASE_MAX_TOKENS = 1024 };
+enum { HB_CASE_MAX_WORK = 1 << 22, HB_CASE_REAL_WORK = 1 << 30, HB_CASE_MAX_TOKENS = 1024 };
 
 /* The fields of one group (enum hb_field_group), which stand together in the table; returns their number. */
 int hb_case_group_fields(int32_t group, const struct hb_case_field **fields);

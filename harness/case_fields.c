@@ -7,8 +7,9 @@
 #include "harness/case.h"
 
 /* clang-format off */
-static const char *const target_names[HB_N_TARGETS] = {"forward", "dispatch", "verify", "metadata", "track", "graph", "slots"};
-static const char *const dtype_names[] = {"fp32", "bf16"};
+static const char *const target_names[HB_N_TARGETS] = {"forward", "dispatch", "verify", "metadata", "track", "graph", "slots",
+                                                        "attention"};
+static const char *const dtype_names[HB_N_FLOAT_DTYPES] = {"fp32", "bf16", "fp16"};
 static const char *const conv_act_names[] = {"silu", "none"};
 static const char *const gate_norm_names[] = {"after", "before", "gate_only", "norm_only", "none"};
 static const char *const dt_clamp_names[] = {"none", "limit", "prefill", "decode"};
@@ -22,6 +23,24 @@ static const char *const kind_names[HB_N_STEP_KINDS] = {"forward",    "take",   
                                          "graph_init", "capture", "publish", "move"};
 static const char *const ping_pong_names[] = {"off", "one", "two", "lazy"};
 static const char *const window_names[] = {"dense", "strip"};
+static const char *const mixer_names[HB_N_MIXERS] = {"mamba2", "gdn", "kda", "lightning", "short_conv", "mamba1"};
+static const char *const norm_names[HB_N_NORM_SPANS] = {"group", "whole", "head"};
+static const char *const head_map_names[HB_N_HEAD_MAPS] = {"interleave", "tile"};
+static const char *const layout_names[HB_N_STATE_LAYOUTS] = {"vk", "kv"};
+static const char *const out_gate_names[HB_N_OUT_GATES] = {"silu", "sigmoid"};
+static const char *const state_len_names[HB_N_CONV_STATE_LENS] = {"short", "full"};
+static const char *const l2norm_names[HB_N_L2NORMS] = {"add_eps", "max_eps", "off"};
+static const char *const beta_names[HB_N_BETA_FORMS] = {"sigmoid", "double", "raw"};
+static const char *const gate_form_names[HB_N_GATE_FORMS] = {"standard", "lower_bound"};
+static const char *const bound_names[HB_N_GATE_BOUNDS] = {"-5", "-1", "-0.25", "-20"};
+static const char *const scale_names[HB_N_QK_SCALES] = {"default", "1", "0.5", "0.3"};
+static const char *const slope_names[HB_N_SLOPE_KINDS] = {"param", "alibi", "minimax", "fla", "token"};
+static const char *const factor_names[HB_N_LAYER_FACTORS] = {"none", "minimax", "ling", "ling_off"};
+static const char *const qkv_act_names[HB_N_QKV_ACTS] = {"none", "silu"};
+static const char *const rule_names[HB_N_WINDOW_RULES] = {"exclusive", "inclusive"};
+static const char *const softcap_names[HB_N_SOFTCAPS] = {"none", "50", "30", "5", "1"};
+static const char *const page_names[HB_N_KV_PAGES] = {"1", "16", "64"};
+static const char *const page_order_names[HB_N_PAGE_ORDERS] = {"shuffled", "interleaved", "descending"};
 static const char *const slot_kind_names[] = {"live", "track"};
 static const char *const entry_target_names[] = {"child", "wrapper"};
 static const char *const direction_names[] = {"decode", "extend"};
@@ -52,27 +71,27 @@ static const char *const break_names[] = {
     CONFIG(target, 0, HB_N_TARGETS - 1, 0, target_names), \
     CONFIG(n_layers, 1, 4, 3, NULL), \
     CONFIG(attn_mask, 0, 15, 4, NULL), \
-    CONFIG(heads, 1, 8, 2, NULL), \
-    CONFIG(head_dim, 1, 80, 4, NULL), \
-    CONFIG(state_size, 1, 128, 8, NULL), \
-    CONFIG(groups, 1, 8, 1, NULL), \
+    CONFIG(heads, 1, 128, 2, NULL), \
+    CONFIG(head_dim, 1, 256, 4, NULL), \
+    CONFIG(state_size, 1, HB_MAX_STATE_SIZE, 8, NULL), \
+    CONFIG(groups, 1, 128, 1, NULL), \
     CONFIG(conv_width, 2, HB_MAX_CONV_WIDTH, 4, NULL), \
-    CONFIG(chunk_size, 4, 64, 8, NULL), \
+    CONFIG(chunk_size, 4, 256, 8, NULL), \
     CONFIG(page_chunks, 0, 4, 0, NULL), \
     CONFIG(act_dtype, 0, HB_N_FLOAT_DTYPES - 1, 0, dtype_names), \
-    CONFIG(state_dtype, 0, HB_N_FLOAT_DTYPES - 1, 0, dtype_names), \
+    CONFIG(state_dtype, 0, HB_BF16, 0, dtype_names), \
     CONFIG(conv_act, 0, HB_N_CONV_ACTS - 1, 0, conv_act_names), \
     CONFIG(gate_norm, 0, HB_N_GATE_NORMS - 1, 0, gate_norm_names), \
-    CONFIG(norm_whole, 0, 1, 0, NULL), \
+    CONFIG(norm_group, 0, HB_N_NORM_SPANS - 1, 0, norm_names), \
     CONFIG(dt_softplus, 0, 1, 1, NULL), \
     CONFIG(dt_clamp, 0, HB_N_CLAMPS - 1, 0, dt_clamp_names), \
     CONFIG(eps, 0, 1, 0, eps_names), \
     CONFIG(conv_bias, 0, 1, 0, NULL), \
     CONFIG(dt_bias, 0, 1, 1, NULL), \
     CONFIG(skip_d, 0, 1, 0, NULL), \
-    CONFIG(q_heads, 1, 8, 2, NULL), \
-    CONFIG(kv_heads, 1, 8, 1, NULL), \
-    CONFIG(attn_dim, 1, 32, 4, NULL), \
+    CONFIG(q_heads, 1, 128, 2, NULL), \
+    CONFIG(kv_heads, 1, 128, 1, NULL), \
+    CONFIG(attn_dim, 1, 256, 4, NULL), \
     CONFIG(spare_slots, 0, 8, 2, NULL), \
     CONFIG(kernel_form, 0, HB_N_FORMS - 1, 0, form_names), \
     CONFIG(thread_order, 0, HB_N_ORDERS - 1, 0, order_names), \
@@ -93,7 +112,26 @@ static const char *const break_names[] = {
     CONFIG(track_by_layer, 0, 1, 0, NULL), \
     CONFIG(pool_pad, 0, HB_MAX_POOL_PAD, 0, NULL), \
     CONFIG(graph_rows, 0, 2 * HB_MAX_ROWS, 0, NULL), \
-    CONFIG(graph_draft, 1, HB_MAX_DRAFT, 1, NULL)
+    CONFIG(graph_draft, 1, HB_MAX_DRAFT, 1, NULL), \
+    CONFIG(mixer, 0, HB_N_MIXERS - 1, 0, mixer_names), \
+    CONFIG(head_map, 0, HB_N_HEAD_MAPS - 1, 0, head_map_names), \
+    CONFIG(state_layout, 0, HB_N_STATE_LAYOUTS - 1, 0, layout_names), \
+    CONFIG(out_gate, 0, HB_N_OUT_GATES - 1, 0, out_gate_names), \
+    CONFIG(conv_state_len, 0, HB_N_CONV_STATE_LENS - 1, 0, state_len_names), \
+    CONFIG(l2norm, 0, HB_N_L2NORMS - 1, 0, l2norm_names), \
+    CONFIG(beta_form, 0, HB_N_BETA_FORMS - 1, 0, beta_names), \
+    CONFIG(gate_form, 0, HB_N_GATE_FORMS - 1, 0, gate_form_names), \
+    CONFIG(gate_bound, 0, HB_N_GATE_BOUNDS - 1, 0, bound_names), \
+    CONFIG(qk_scale, 0, HB_N_QK_SCALES - 1, 0, scale_names), \
+    CONFIG(slope_kind, 0, HB_N_SLOPE_KINDS - 1, 0, slope_names), \
+    CONFIG(layer_factor, 0, HB_N_LAYER_FACTORS - 1, 0, factor_names), \
+    CONFIG(qkv_act, 0, HB_N_QKV_ACTS - 1, 0, qkv_act_names), \
+    CONFIG(attn_window, 0, 255, 0, NULL), \
+    CONFIG(window_rule, 0, HB_N_WINDOW_RULES - 1, 0, rule_names), \
+    CONFIG(attn_softcap, 0, HB_N_SOFTCAPS - 1, 0, softcap_names), \
+    CONFIG(kv_page, 0, HB_N_KV_PAGES - 1, 0, page_names), \
+    CONFIG(page_order, 0, HB_N_PAGE_ORDERS - 1, 0, page_order_names), \
+    CONFIG(real_size, 0, 1, 0, NULL)
 
 #define STEP_FIELDS \
     STEP(kind, ANY_KIND, 0, HB_N_STEP_KINDS - 1, 0, kind_names), \

@@ -24,6 +24,11 @@ static inline int32_t divisor_below(int32_t n, int32_t d) {
 
 /* case_verify.c: rows of a verify in normal form; of other steps nothing of a draft is kept. */
 void hb_case_normalize_draft(struct hb_case_step *s);
+/* case_variants.c: sizes that only real models have are for cases that say so. is_folded: values above come down evenly
+ * (random bytes shall not all end at the limit), else to the limit. */
+void hb_case_limit_sizes(struct hb_case_config *g, int is_folded);
+/* case_variants.c: what the mixer does not read is at its default; what a value class forbids is off. */
+void hb_case_normalize_variants(struct hb_case_config *g);
 /* case_limits.c: lowers lengths, then sizes, until the case is within HB_CASE_MAX_TOKENS and HB_CASE_MAX_WORK. */
 void hb_case_limit_work(struct hb_case *c);
 

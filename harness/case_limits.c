@@ -21,6 +21,7 @@ struct work {
     int32_t batch_rows, batch_tokens; /* most of any forward */
     int32_t verify_rows;              /* most rows of any verify, captured or not */
     int32_t prefixes;                 /* tokens before the first forward, summed */
+    int32_t pages; /* of the KV cache, if each row of each step begins one */
     int32_t restarts;                 /* from a checkpoint, or by a match of the prefix cache */
 };
 
@@ -40,6 +41,11 @@ static int32_t step_tokens(const struct hb_case_step *s) {
     return tokens;
 }
 
+/* Most pages that n tokens touch. */
+static int32_t pages_of(const struct hb_case_config *g, int32_t n) {
+    return n == 0 ? 0 : (n - 1) / hb_case_kv_page(g) + 2;
+}
+
 static void measure(const struct hb_case *c, struct work *w) {
     memset(w, 0, sizeof *w);
     int32_t prefix = 0;
@@ -54,7 +60,9 @@ static void measure(const struct hb_case *c, struct work *w) {
         const int32_t tokens = step_tokens(s);
         for (int32_t r = 0; r < s->n_rows && s->kind != HB_STEP_COMMIT; r++) {
             longest = s->row[r].length > longest ? s->row[r].length : longest;
+            w->pages += pages_of(&c->config, s->row[r].length);
         }
+        w->pages += pages_of(&c->config, s->prefix);
         w->tokens += tokens;
         w->context += longest;
         w->longest = longest > w->longest ? longest : w->longest;
@@ -100,16 +108,17 @@ static void halve_prefixes(struct hb_case *c) {
 void hb_case_limit_work(struct hb_case *c) {
     enum { SHORT = 16 };
     struct hb_case_config *g = &c->config;
+    const int64_t most = g->real_size ? HB_CASE_REAL_WORK : HB_CASE_MAX_WORK;
     for (;;) {
         struct work w;
         measure(c, &w);
         const int too_many = w.tokens > HB_CASE_MAX_TOKENS;
-        if (!too_many && w.ssm <= HB_CASE_MAX_WORK && w.attn <= HB_CASE_MAX_WORK) {
+        if (!too_many && w.ssm <= most && w.attn <= most) {
             break;
         }
         if (w.longest > (too_many ? 1 : SHORT)) {
             halve_lengths(c, w.longest);
-        } else if (w.ssm > HB_CASE_MAX_WORK) {
+        } else if (w.ssm > most) {
             int32_t *largest = &g->state_size;
             largest = g->head_dim > *largest ? &g->head_dim : largest;
             largest = g->heads > *largest ? &g->heads : largest;
@@ -182,6 +191,39 @@ static void configure_features(const struct hb_case_config *g, struct hb_config 
     config->max_tokens = larger(config->max_tokens, config->graph_rows * config->graph_draft);
 }
 
+int32_t hb_case_linear_kind(const struct hb_case_config *g) {
+    static const int32_t kinds[HB_N_MIXERS] = {HB_LAYER_MAMBA2,    HB_LAYER_GDN,        HB_LAYER_KDA,
+                                               HB_LAYER_LIGHTNING, HB_LAYER_SHORT_CONV, HB_LAYER_MAMBA1};
+    return kinds[g->mixer];
+}
+
+int32_t hb_case_kv_page(const struct hb_case_config *g) {
+    static const int32_t sizes[HB_N_KV_PAGES] = {1, 16, 64};
+    return sizes[g->kv_page];
+}
+
+/* Variants of the kinds; 0 is the default of each. */
+static void configure_variants(const struct hb_case_config *g, struct hb_config *config) {
+    static const float bounds[HB_N_GATE_BOUNDS] = {-5.0f, -1.0f, -0.25f, -20.0f};
+    static const float scales[HB_N_QK_SCALES] = {0.0f, 1.0f, 0.5f, 0.3f};
+    static const float caps[HB_N_SOFTCAPS] = {0.0f, 50.0f, 30.0f, 5.0f, 1.0f};
+    config->head_map = g->head_map;
+    config->state_layout = g->state_layout;
+    config->out_gate = g->out_gate;
+    config->conv_state_len = g->conv_state_len;
+    config->l2norm = g->l2norm;
+    config->beta_form = g->beta_form;
+    config->gate_form = g->gate_form;
+    config->gate_bound = bounds[g->gate_bound];
+    config->qk_scale = scales[g->qk_scale];
+    config->slope_kind = g->slope_kind;
+    config->layer_factor = g->layer_factor;
+    config->qkv_act = g->qkv_act;
+    config->attn_window = g->attn_window;
+    config->window_rule = g->window_rule;
+    config->attn_softcap = caps[g->attn_softcap];
+}
+
 void hb_case_backend_config(const struct hb_case *c, struct hb_config *config) {
     static const float lower[] = {0.0078125f, 0.03125f, 0.0625f, 0.125f};
     static const float upper[] = {0.1875f, 0.25f, 0.5f, 1.5f};
@@ -192,7 +234,7 @@ void hb_case_backend_config(const struct hb_case *c, struct hb_config *config) {
     config->struct_size = sizeof *config;
     config->n_layers = g->n_layers;
     for (int32_t l = 0; l < g->n_layers; l++) {
-        config->layer_kind[l] = (g->attn_mask >> l) & 1 ? HB_LAYER_ATTENTION : HB_LAYER_MAMBA2;
+        config->layer_kind[l] = (g->attn_mask >> l) & 1 ? HB_LAYER_ATTENTION : hb_case_linear_kind(g);
     }
     config->n_heads = g->heads;
     config->head_dim = g->head_dim;
@@ -206,7 +248,8 @@ void hb_case_backend_config(const struct hb_case *c, struct hb_config *config) {
     config->conv_act = g->conv_act;
     config->gate_norm = g->gate_norm;
     const int32_t inner = g->heads * g->head_dim;
-    config->norm_group = g->norm_whole ? inner : inner / g->groups;
+    const int32_t spans[HB_N_NORM_SPANS] = {inner / g->groups, inner, g->head_dim};
+    config->norm_group = spans[g->norm_group];
     config->dt_softplus = g->dt_softplus;
     const int32_t in_prefill = g->dt_clamp == HB_CLAMP_LIMIT || g->dt_clamp == HB_CLAMP_PREFILL;
     const int32_t in_decode = g->dt_clamp == HB_CLAMP_LIMIT || g->dt_clamp == HB_CLAMP_DECODE;
@@ -227,12 +270,16 @@ void hb_case_backend_config(const struct hb_case *c, struct hb_config *config) {
     config->max_context = w.context < 4 ? 4 : (w.context + 3) / 4 * 4;
     /* every token and prefix token once, a restarted request's tokens once more */
     config->n_kv = (int32_t)w.tokens + w.prefixes + w.restarts * w.context + 8;
+    if (g->kv_page != HB_KV_PAGE_1) {
+        config->n_kv = (w.pages + 2) * hb_case_kv_page(g);
+    }
     config->max_batch = w.batch_rows + 2;
     config->max_draft = g->max_draft;
     config->spec_rows = w.verify_rows + g->spare_rows;
     config->spec_rows = g->max_draft == 0 ? 0 : config->spec_rows < 1 ? 1 : config->spec_rows;
     config->max_tokens = w.batch_tokens + 4;
     configure_features(g, config);
+    configure_variants(g, config);
     config->kernel_form = g->kernel_form;
     config->thread_order = g->thread_order;
     config->block_order = g->block_order;

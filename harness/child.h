@@ -88,7 +88,7 @@ struct hb_message {
     uint64_t at_cases; /* executions so far, this one included */
     uint64_t at_ns;    /* since begun_ns */
     uint64_t launches, tokens;
-    double max_ratio[HB_N_OPS][HB_N_FLOAT_DTYPES];
+    double max_ratio[HB_N_OPS][HB_N_FORMS][HB_N_FLOAT_DTYPES];
     uint8_t broken[32]; /* bit r: rule r was broken (cases that are run one by one) */
     int32_t has_second_run; /* of a relation */
     struct hb_verdict verdict;

@@ -62,7 +62,7 @@ static void compare_outputs(const struct hb_case *c, const struct hb_config *cfg
         const struct hb_captured *x = &a->item[i];
         const struct hb_captured *y = &b->item[i];
         int exact = c->config.value_class == HB_VALUES_EXACT &&
-                    cfg->layer_kind[x->layer] == HB_LAYER_MAMBA2;
+                    cfg->layer_kind[x->layer] != HB_LAYER_ATTENTION;
         for (int32_t j = 0; j < x->n; j++) {
             struct side s = {(double)x->got[j], x->bound[j]};
             struct side t = {(double)y->got[j], y->bound[j]};
@@ -113,9 +113,9 @@ int hb_compare_case(const struct hb_adapter *a, const struct hb_adapter *b, cons
     hb_verdict_clear(&result->b);
     result->at.step = result->at.row = result->at.head = -1;
     struct hb_config cfg;
-    hb_case_backend_config(c, &cfg);
-    int failed = hb_run_once(a, c, o, NULL, &ca, &result->a, stats_a);
-    failed |= hb_run_once(b, c, o, NULL, &cb, &result->b, stats_b);
+    hb_run_config(c, o, &cfg);
+    int failed = hb_run_captured(a, c, o, &ca, &result->a, stats_a);
+    failed |= hb_run_captured(b, c, o, &cb, &result->b, stats_b);
     result->same_verdict = result->a.kind == result->b.kind &&
                            strcmp(result->a.fingerprint, result->b.fingerprint) == 0;
     if (!failed && result->a.kind == HB_VERDICT_PASS && result->b.kind == HB_VERDICT_PASS) {

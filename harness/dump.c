@@ -57,7 +57,8 @@ int hb_dump_floats(struct hb_dump *d, int32_t step, int32_t layer, const char *n
 
 int hb_dump_region(struct hb_dump *d, int32_t step, const struct hb_region *region,
                    const uint8_t *bytes) {
-    static const int32_t dtypes[] = {[HB_FP32] = HB_ST_F32, [HB_BF16] = HB_ST_BF16, [HB_INT32] = HB_ST_I32};
+    static const int32_t dtypes[] = {[HB_FP32] = HB_ST_F32, [HB_BF16] = HB_ST_BF16, [HB_FP16] = HB_ST_F16,
+                                     [HB_INT32] = HB_ST_I32};
     return add(d, step, region->layer, region->name, dtypes[region->dtype], region->n_dims,
                region->shape, bytes, (size_t)region->bytes);
 }

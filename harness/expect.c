@@ -42,7 +42,93 @@ static const struct choice_field CHOICES[] = {
     {offsetof(struct hb_config, layer_kind), HB_N_LAYER_KINDS},
     {offsetof(struct hb_config, window_layout), HB_N_WINDOW_LAYOUTS},
     {offsetof(struct hb_config, track_by_layer), 2},
+    {offsetof(struct hb_config, head_map), HB_N_HEAD_MAPS},
+    {offsetof(struct hb_config, state_layout), HB_N_STATE_LAYOUTS},
+    {offsetof(struct hb_config, l2norm), HB_N_L2NORMS},
+    {offsetof(struct hb_config, beta_form), HB_N_BETA_FORMS},
+    {offsetof(struct hb_config, gate_form), HB_N_GATE_FORMS},
+    {offsetof(struct hb_config, out_gate), HB_N_OUT_GATES},
+    {offsetof(struct hb_config, slope_kind), HB_N_SLOPE_KINDS},
+    {offsetof(struct hb_config, layer_factor), HB_N_LAYER_FACTORS},
+    {offsetof(struct hb_config, qkv_act), HB_N_QKV_ACTS},
+    {offsetof(struct hb_config, conv_state_len), HB_N_CONV_STATE_LENS},
+    {offsetof(struct hb_config, window_rule), HB_N_WINDOW_RULES},
+    {offsetof(struct hb_config, pad_policy), HB_N_PAD_POLICIES},
 };
+
+/* --- layer kinds ------------------------------------------------------------------------------ */
+
+/* Lengths that the buffers and states of a layer are made of (adapter.h). Inner: H P, pairs: 2 G N.
+ */
+enum length { NONE, INNER, INNER_3, INNER_PAIRS, INNER_2N, HEADS, HEADS_2, HEADS_N_1, QUERY, KEY };
+
+/* One row per kind: buffers 0..3 of a layer, channels of the conv state, whether there is a
+ * temporal state, and what its decode and extend entries refuse (0: they run the layer). */
+struct kind_row {
+    int32_t width[4], channels, has_temporal;
+    int32_t refusal[2]; /* by enum hb_entry_direction */
+};
+#define REFUSES {HB_RULE_ENTRY_REFUSED, HB_RULE_ENTRY_REFUSED}
+static const struct kind_row KINDS[HB_N_LAYER_KINDS] = {
+    [HB_LAYER_MAMBA2] = {{INNER, INNER_PAIRS, HEADS, INNER}, INNER_PAIRS, 1, REFUSES},
+    [HB_LAYER_ATTENTION] = {{QUERY, KEY, KEY, QUERY}, NONE, 0, {0, 0}},
+    [HB_LAYER_GDN] = {{INNER, INNER_PAIRS, HEADS_2, INNER}, INNER_PAIRS, 1, {0, 0}},
+    [HB_LAYER_KDA] = {{INNER, INNER_PAIRS, HEADS_N_1, INNER}, INNER_PAIRS, 1, {0, 0}},
+    [HB_LAYER_LIGHTNING] = {{INNER, INNER_PAIRS, HEADS, INNER}, NONE, 1, {0, 0}},
+    [HB_LAYER_SHORT_CONV] = {{NONE, INNER_3, NONE, INNER},
+                             INNER,
+                             0,
+                             {HB_RULE_SHORT_CONV_DECODE, HB_RULE_SHORT_CONV_EXTEND}},
+    [HB_LAYER_MAMBA1] = {{INNER, INNER, INNER_2N, INNER}, INNER, 1, REFUSES},
+};
+
+/* Below 2^65 for any sizes that are not negative. */
+static __int128 length_of(const struct hb_config *c, int32_t length) {
+    const __int128 inner = (__int128)c->n_heads * c->head_dim;
+    switch (length) {
+    case INNER:
+        return inner;
+    case INNER_3:
+        return 3 * inner;
+    case INNER_PAIRS:
+        return inner + (__int128)2 * c->n_groups * c->state_size;
+    case INNER_2N:
+        return inner + (__int128)2 * c->state_size;
+    case HEADS:
+        return c->n_heads;
+    case HEADS_2:
+        return (__int128)2 * c->n_heads;
+    case HEADS_N_1:
+        return (__int128)c->n_heads * ((__int128)c->state_size + 1);
+    case QUERY:
+        return (__int128)c->n_q_heads * c->attn_dim;
+    case KEY:
+        return (__int128)c->n_kv_heads * c->attn_dim;
+    default:
+        return 0;
+    }
+}
+
+/* Elements of one token in buffer 0..3 of a layer. Only slopes that are given per token make a
+ * lightning layer read its third input. */
+static uint64_t token_width(const struct hb_config *c, int32_t kind, int32_t buffer) {
+    if (kind == HB_LAYER_LIGHTNING && buffer == 2 && c->slope_kind != HB_SLOPE_TOKEN) {
+        return 0;
+    }
+    return (uint64_t)length_of(c, KINDS[kind].width[buffer]);
+}
+
+/* The first linear layer's kind; -1: the model has none. */
+static int32_t linear_kind(const struct hb_config *c) {
+    for (int32_t i = 0; c != NULL && i < c->n_layers; i++) {
+        if (c->layer_kind[i] != HB_LAYER_ATTENTION) {
+            return c->layer_kind[i];
+        }
+    }
+    return -1;
+}
+
+/* --- create ----------------------------------------------------------------------------------- */
 
 static int32_t config_field(const struct hb_config *config, size_t offset) {
     int32_t value;
@@ -57,12 +143,16 @@ static int is_known(int32_t value, int32_t n_values, uint32_t declared) {
 /* Elements of one layer's pools, which indices of 32 bits must reach: rows 17 (conv), 18
  * (temporal), 19 (KV), 20 and 21 (intermediate conv and temporal) of CFG_DIM. The rows times
  * elements per row are below 2^62 * 2^64; values beyond int64 are reported as INT64_MAX. Negative
- * sizes of the intermediate caches are CFG_SPEC's. */
+ * sizes of the intermediate caches are CFG_SPEC's. Where a kind is unknown, or the model has no
+ * linear layer, the sizes are those of Mamba2. */
 static int32_t check_pools(const struct hb_config *c, struct hb_error *e) {
+    const int32_t kind = linear_kind(c);
+    const int is_listed = kind >= 0 && kind < HB_N_LAYER_KINDS;
+    const struct kind_row *row = &KINDS[is_listed ? kind : HB_LAYER_MAMBA2];
     __int128 slots = (__int128)c->n_slots + 1;
-    __int128 d_inner = (__int128)c->n_heads * c->head_dim;
-    __int128 dim = d_inner + (__int128)2 * c->n_groups * c->state_size;
-    int32_t window = c->conv_width - 1;
+    __int128 d_inner = row->has_temporal ? length_of(c, INNER) : 0;
+    __int128 dim = length_of(c, row->channels);
+    int32_t window = c->conv_state_len == HB_CONV_STATE_FULL ? c->conv_width : c->conv_width - 1;
     __int128 steps =
         c->spec_rows > 0 && c->max_draft > 0 ? (__int128)c->spec_rows * c->max_draft : 0;
     const struct {
@@ -141,7 +231,8 @@ static int32_t check_choices(const struct hb_config *c, const struct hb_caps *ca
     if (!is_known(c->act_dtype, HB_N_FLOAT_DTYPES, caps->act_dtypes)) {
         return hb_fail(e, HB_RULE_CFG_DTYPE, 0, c->act_dtype, 0);
     }
-    if (!is_known(c->state_dtype, HB_N_FLOAT_DTYPES, caps->state_dtypes)) {
+    if (c->state_dtype == HB_FP16 ||
+        !is_known(c->state_dtype, HB_N_FLOAT_DTYPES, caps->state_dtypes)) {
         return hb_fail(e, HB_RULE_CFG_DTYPE, 1, c->state_dtype, 0);
     }
     return HB_OK;
@@ -215,6 +306,26 @@ static int32_t check_features(const struct hb_config *c, const struct hb_caps *c
     return HB_OK;
 }
 
+/* Rules 222 .. 225: one linear kind, the ring's kind, and numbers of variants. */
+static int32_t check_kinds(const struct hb_config *c, struct hb_error *e) {
+    const int32_t kind = linear_kind(c);
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        if (c->layer_kind[i] != HB_LAYER_ATTENTION && c->layer_kind[i] != kind) {
+            return hb_fail(e, HB_RULE_CFG_LINEAR_KINDS, i, c->layer_kind[i], kind);
+        }
+    }
+    if (c->ring_length > 0 && kind >= 0 && kind != HB_LAYER_MAMBA2) {
+        return hb_fail(e, HB_RULE_CFG_MIXER_FEATURE, 0, kind, 0);
+    }
+    if (kind == HB_LAYER_KDA && c->gate_form == HB_GATE_LOWER_BOUND && !(c->gate_bound < 0)) {
+        return hb_fail(e, HB_RULE_CFG_GATE_BOUND, ROW_NONE, 0, 0);
+    }
+    if (c->attn_window < 0) {
+        return hb_fail(e, HB_RULE_CFG_ATTENTION, 0, c->attn_window, 0);
+    }
+    return c->attn_softcap >= 0 ? HB_OK : hb_fail(e, HB_RULE_CFG_ATTENTION, 1, 0, 0);
+}
+
 void hb_expect_create(const struct hb_config *config, const struct hb_caps *caps,
                       struct hb_error *e) {
     hb_error_clear(e);
@@ -223,26 +334,14 @@ void hb_expect_create(const struct hb_config *config, const struct hb_caps *caps
         return;
     }
     if (check_sizes(config, e) == HB_OK && check_relations(config, e) == HB_OK &&
-        check_choices(config, caps, e) == HB_OK && check_limits(config, e) == HB_OK) {
-        (void)check_features(config, caps, e);
+        check_choices(config, caps, e) == HB_OK && check_limits(config, e) == HB_OK &&
+        check_features(config, caps, e) == HB_OK) {
+        (void)check_kinds(config, e);
     }
 }
 
 static int in_range(const struct hb_config *config, int32_t layer_id) {
     return layer_id >= 0 && layer_id < config->n_layers;
-}
-
-/* Elements of one token in buffer 0..3 of a layer (adapter.h, hb_layer_io). */
-static uint64_t token_width(const struct hb_config *c, int32_t kind, int32_t buffer) {
-    uint64_t d_inner = (uint64_t)c->n_heads * (uint64_t)c->head_dim;
-    uint64_t conv = d_inner + 2U * (uint64_t)c->n_groups * (uint64_t)c->state_size;
-    uint64_t query = (uint64_t)c->n_q_heads * (uint64_t)c->attn_dim;
-    uint64_t key = (uint64_t)c->n_kv_heads * (uint64_t)c->attn_dim;
-    const uint64_t width[HB_N_LAYER_KINDS][4] = {
-        {d_inner, conv, (uint64_t)c->n_heads, d_inner},
-        {query, key, key, query},
-    };
-    return width[kind][buffer];
 }
 
 static const struct hb_buf *io_buffer(const struct hb_layer_io *io, int32_t i) {
@@ -255,7 +354,8 @@ static int sees_metadata(const struct hb_forward_phase *phase) {
 }
 
 /* NO_METADATA, LAYER_TWICE, IO_NULL, IO_BYTES, LAYER_RANGE. A forward without tokens needs no
- * bytes: its buffers may be null, the struct that names them may not. */
+ * bytes, and a buffer that the kind does not read has none: such buffers may be null, the struct
+ * that names them may not. */
 static void check_layer(const struct hb_config *config, const struct hb_forward_phase *phase,
                         int32_t layer_id, const struct hb_layer_io *io, struct hb_error *e) {
     int known = in_range(config, layer_id);
@@ -268,13 +368,16 @@ static void check_layer(const struct hb_config *config, const struct hb_forward_
         return;
     }
     for (int32_t i = 0; i < 4; i++) {
-        if (io == NULL || (phase->n_tokens > 0 && io_buffer(io, i)->id == 0)) {
+        const int is_read =
+            phase->n_tokens > 0 &&
+            (!known || token_width(config, config->layer_kind[layer_id], i) > 0);
+        if (io == NULL || (is_read && io_buffer(io, i)->id == 0)) {
             (void)hb_fail(e, HB_RULE_IO_NULL, i, 0, 0);
             return;
         }
     }
     for (int32_t i = 0; i < 4 && phase->n_tokens > 0 && known; i++) {
-        uint64_t item = config->act_dtype == HB_BF16 ? 2 : 4;
+        uint64_t item = config->act_dtype == HB_FP32 ? 4 : 2;
         uint64_t width = token_width(config, config->layer_kind[layer_id], i);
         uint64_t need = (uint64_t)phase->n_tokens * width * item;
         if (io_buffer(io, i)->bytes < need) {
@@ -310,24 +413,35 @@ void hb_expect_finish(const struct hb_config *config, const struct hb_forward_ph
     }
 }
 
-/* forward-batch.md section 2: the child refuses everything; the wrapper refuses Mamba2 layers
- * unless the forward is idle. */
+/* The rule by which the entries of a linear kind refuse, 0: they run the layer. */
+static int32_t refusal_of(int32_t kind, int32_t direction) {
+    return kind == HB_LAYER_ATTENTION ? 0 : KINDS[kind].refusal[direction == HB_ENTRY_EXTEND];
+}
+
+/* forward-batch.md section 2: the child refuses by the model's kind whatever the arguments; where
+ * that kind refuses nothing, and for the wrapper, linear layers are refused by their kind unless
+ * the forward is idle. */
 void hb_expect_entry(const struct hb_config *config, const struct hb_forward_phase *phase,
                      int32_t has_handle, int32_t target, int32_t direction, int32_t layer_id,
                      const struct hb_layer_io *io, struct hb_error *e) {
-    (void)direction;
+    const int32_t kind = has_handle ? linear_kind(config) : -1; /* without a handle no model */
     hb_error_clear(e);
     if (target == HB_ENTRY_CHILD) {
-        (void)hb_fail(e, HB_RULE_ENTRY_REFUSED, ROW_NONE, 0, 0);
-        return;
+        const int32_t rule = kind >= 0 ? refusal_of(kind, direction) : HB_RULE_ENTRY_REFUSED;
+        if (rule != 0) {
+            (void)hb_fail(e, rule, ROW_NONE, 0, 0);
+            return;
+        }
     }
     if (!has_handle) {
         (void)hb_fail(e, HB_RULE_HANDLE_NULL, ROW_NONE, 0, 0);
         return;
     }
-    int idle = sees_metadata(phase) && phase->mode == HB_MODE_IDLE;
-    if (!idle && in_range(config, layer_id) && config->layer_kind[layer_id] == HB_LAYER_MAMBA2) {
-        (void)hb_fail(e, HB_RULE_ENTRY_REFUSED, ROW_NONE, 0, 0);
+    const int idle = sees_metadata(phase) && phase->mode == HB_MODE_IDLE;
+    const int32_t rule =
+        in_range(config, layer_id) ? refusal_of(config->layer_kind[layer_id], direction) : 0;
+    if (!idle && rule != 0) {
+        (void)hb_fail(e, rule, ROW_NONE, 0, 0);
         return;
     }
     struct hb_forward_phase seen = *phase;

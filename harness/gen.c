@@ -64,7 +64,7 @@ static void pick_sizes(struct hb_rng *r, const struct size_limits *z, struct hb_
 static void pick_variants(struct hb_rng *r, struct hb_case_config *g) {
     g->conv_act = hb_rng_one_in(r, 8) ? HB_CONV_NONE : HB_CONV_SILU;
     g->gate_norm = hb_rng_one_in(r, 2) ? HB_GATE_NORM_AFTER : hb_rng_below(r, HB_N_GATE_NORMS);
-    g->norm_whole = hb_rng_below(r, 2);
+    g->norm_group = hb_rng_below(r, 2) ? HB_NORM_WHOLE : HB_NORM_GROUP;
     g->dt_softplus = !hb_rng_one_in(r, 8);
     g->dt_clamp = hb_rng_one_in(r, 3) ? hb_rng_below(r, HB_N_CLAMPS) : HB_CLAMP_NONE;
     g->eps = hb_rng_below(r, 2);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Golden check: a backend against tensors that other people's implementations computed.
  *
- * A golden case becomes one Mamba2 layer (contracts.md section 6: what is smaller than a mixer
+ * A golden case becomes one layer of its linear kind (contracts.md section 6: what is smaller than a mixer
  * enters through exact identities) and is run under three kinds of schedule: whole requests, the
  * stored segments, random cuts into chunks and mixed batches. Three float64 results exist for each
  * element (tolerance.md 3.8): S = stored, O = plain float64 evaluation on float64 projections, Q =
@@ -43,6 +43,8 @@ struct hb_golden_options {
  * (skipped). */
 struct hb_golden_case_result {
     char name[64];
+    char op[24];       /* of the manifest; empty when skipped as a whole */
+    char needs[256];   /* declared variants that the case needs: "kind field=value .." */
     char schedule[32]; /* "whole", "segments", "random"; empty when skipped as a whole */
     int32_t form;      /* enum hb_kernel_form */
     int32_t act_dtype;

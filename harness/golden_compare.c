@@ -10,7 +10,7 @@ static const double FLOAT64_SHARE =
 /* One output element in the place where values are stored: after the output projection if the case
  * has one. */
 struct mapped {
-    double got, q, o, bound, q_to_o, mag, foreign_bound;
+    double got, q, o, bound, q_to_o, mag, foreign, foreign_bound;
 };
 
 static struct mapped map_output(const struct hb_golden_run *r, int64_t row, int64_t j,
@@ -25,11 +25,12 @@ static struct mapped map_output(const struct hb_golden_run *r, int64_t row, int6
                                r->q_bound[first + j],
                                distance,
                                r->q_mag[first + j],
+                               r->foreign_out[first + j],
                                r->foreign_bound[first + j]};
     }
     const double *w = r->p->w_out + j * n;
     const double bias = r->p->b_out != NULL ? r->p->b_out[j] : 0.0;
-    struct mapped m = {bias, bias, bias, 0.0, 0.0, fabs(bias), 0.0};
+    struct mapped m = {bias, bias, bias, 0.0, 0.0, fabs(bias), bias, 0.0};
     for (int64_t i = 0; i < n; i++) {
         m.got += w[i] * (double)got[first + i];
         m.q += w[i] * r->q_out[first + i];
@@ -37,6 +38,7 @@ static struct mapped map_output(const struct hb_golden_run *r, int64_t row, int6
         m.bound += fabs(w[i]) * r->q_bound[first + i];
         m.q_to_o += fabs(w[i]) * fabs(r->q_out[first + i] - r->o_out[first + i]);
         m.mag += fabs(w[i]) * r->q_mag[first + i];
+        m.foreign += w[i] * r->foreign_out[first + i];
         m.foreign_bound += fabs(w[i]) * r->foreign_bound[first + i];
     }
     m.foreign_bound += (double)(n + 1) * 0x1p-24 * m.mag; /* its own projection, in fp32 */
@@ -47,7 +49,7 @@ static struct mapped map_output(const struct hb_golden_run *r, int64_t row, int6
 static void judge_foreign(struct hb_golden_run *r, const struct mapped *m,
                           const struct hb_golden_place *at) {
     const double got = hb_st_get(r->foreign, at->index);
-    const double error = fabs(got - m->q);
+    const double error = fabs(got - m->foreign);
     double share = error <= 0.0 ? 0.0 : error / m->foreign_bound;
     if (!isfinite(got) || isnan(share)) {
         share = (double)INFINITY;
@@ -58,7 +60,7 @@ static void judge_foreign(struct hb_golden_run *r, const struct mapped *m,
         hb_golden_judge_fail(&r->judge,
                              "%.20s, the producer's own result: sequence %d, token %d, channel %d: "
                              "got %.9g, want %.9g, bound %.3g",
-                             r->foreign->name, at->seq, at->token, at->channel, got, m->q,
+                             r->foreign->name, at->seq, at->token, at->channel, got, m->foreign,
                              m->foreign_bound);
     }
 }
@@ -100,11 +102,11 @@ void hb_golden_compare_output(struct hb_golden_run *r, const struct hb_golden_ro
 static void compare_conv(struct hb_golden_run *r, const struct hb_golden_state *stored,
                          struct hb_golden_place at) {
     const struct hb_golden_problem *p = r->p;
-    const int32_t w = r->config.conv_width - 1;
+    const int32_t w = r->window;
     const int32_t columns = stored != NULL && stored->conv != NULL ? p->conv_columns : w;
-    const int32_t channels = stored != NULL && stored->conv != NULL ? p->conv_channels : p->dim;
+    const int32_t channels = stored != NULL && stored->conv != NULL ? p->conv_channels : p->channels;
     at.tensor = HB_GOLDEN_CONV;
-    for (int32_t c = 0; c < p->dim; c++) {
+    for (int32_t c = 0; c < p->channels; c++) {
         at.channel = c;
         for (int32_t k = 0; k < columns; k++) {
             const int32_t pos = at.token - columns + k;
@@ -114,10 +116,10 @@ static void compare_conv(struct hb_golden_run *r, const struct hb_golden_state *
             const double got = ours >= 0 ? (double)r->state[(int64_t)c * w + ours] : 0.0;
             if (ours >= 0) {
                 double want = hb_golden_ref_input(p, at.seq, pos, c);
-                want = pos >= 0 ? (double)r->xbc[((int64_t)p->first[at.seq] + pos) * p->dim + c]
+                want = pos >= 0 ? (double)r->in[1][((int64_t)p->first[at.seq] + pos) * p->dim + c]
                                 : want;
                 if (pos < 0 && p->init_conv != NULL) {
-                    want = (double)r->init_conv[((int64_t)at.seq * p->dim + c) * w + w + pos];
+                    want = (double)r->init_conv[((int64_t)at.seq * p->channels + c) * w + w + pos];
                 }
                 at.check = HB_GOLDEN_B;
                 hb_golden_judge_element(&r->judge, &at, got, want, 0.0);
@@ -150,8 +152,9 @@ static void compare_ssm(struct hb_golden_run *r, const struct hb_golden_state *s
     for (int64_t i = 0; i < r->n_h; i++) {
         const double got = (double)r->state[r->n_conv + i];
         const double bound = hb_ref_state_bound(&r->config, profile, q, i, 0);
-        at.channel = (int32_t)i;
-        at.index = has_stored ? stored->ssm_row * r->n_h + i : -1;
+        const int64_t place = r->p->state_is_kv ? hb_golden_kv_place(&r->config, i) : i;
+        at.channel = (int32_t)place;
+        at.index = has_stored ? stored->ssm_row * r->n_h + place : -1;
         at.check = HB_GOLDEN_B;
         hb_golden_judge_element(&r->judge, &at, got, q->h[i], bound);
         if (has_stored) {

@@ -32,12 +32,15 @@ static int find_regions(struct hb_golden_run *r) {
         if (!called(r, "region", r->backend->region(r->handle, i, &region, fresh(r)))) {
             return 0;
         }
-        r->region_conv = region.layer == 0 && strcmp(region.name, "conv") == 0 ? i : r->region_conv;
-        r->region_ssm =
-            region.layer == 0 && strcmp(region.name, "temporal") == 0 ? i : r->region_ssm;
+        r->region_conv = region.layer == r->p->layer && strcmp(region.name, "conv") == 0 ? i
+                                                                                     : r->region_conv;
+        r->region_ssm = region.layer == r->p->layer && strcmp(region.name, "temporal") == 0
+                            ? i
+                            : r->region_ssm;
     }
-    if (r->region_conv < 0 || r->region_ssm < 0) {
-        hb_golden_judge_fail(&r->judge, "the backend has no region conv or temporal of layer 0");
+    if ((r->region_conv < 0 && r->n_conv > 0) || r->region_ssm < 0) {
+        hb_golden_judge_fail(&r->judge, "the backend has no region conv or temporal of layer %d",
+                             r->p->layer);
     }
     return !r->judge.failed;
 }
@@ -63,12 +66,25 @@ static int can_run(struct hb_golden_run *r) {
     return !r->caps->has_regions || find_regions(r);
 }
 
+/* The initial states of sequence i into its slot. */
+static int write_initial(struct hb_golden_run *r, int32_t i) {
+    const int64_t n_conv = r->n_conv;
+    const uint64_t slot = (uint64_t)r->seq[i].slot;
+    const uint64_t conv_bytes = (uint64_t)n_conv * (uint64_t)hb_dtype_bytes(r->config.act_dtype);
+    const uint64_t ssm_bytes = (uint64_t)r->n_h * sizeof(float);
+    hb_pack(r->config.act_dtype, r->init_conv + i * n_conv, n_conv, r->packed);
+    return (n_conv == 0 ||
+            called(r, "region_write",
+                   r->backend->region_write(r->handle, r->region_conv, slot * conv_bytes, r->packed,
+                                            conv_bytes, fresh(r)))) &&
+           called(r, "region_write",
+                  r->backend->region_write(r->handle, r->region_ssm, slot * ssm_bytes,
+                                           r->init_ssm + i * r->n_h, ssm_bytes, fresh(r)));
+}
+
 /* Slots, requests, and the initial states written into the slots. */
 int hb_golden_bind(struct hb_golden_run *r) {
     const int32_t n = r->p->n_seq;
-    const int64_t n_conv = r->n_conv;
-    const uint64_t conv_bytes = (uint64_t)n_conv * (uint64_t)hb_dtype_bytes(r->config.act_dtype);
-    const uint64_t ssm_bytes = (uint64_t)r->n_h * sizeof(float);
     int32_t *ids = r->i32;
     if (!can_run(r) ||
         !called(r, "slot_take", r->backend->slot_take(r->handle, n, HB_SLOT_LIVE, ids, fresh(r))) ||
@@ -85,20 +101,8 @@ int hb_golden_bind(struct hb_golden_run *r) {
     for (int32_t i = 0; i < n; i++) {
         const struct hb_golden_seq *q = &r->seq[i];
         if (!called(r, "table_set",
-                    r->backend->table_set(r->handle, q->request, q->slot, fresh(r)))) {
-            return 0;
-        }
-        if (r->p->init_ssm == NULL) {
-            continue;
-        }
-        hb_pack(r->config.act_dtype, r->init_conv + i * n_conv, n_conv, r->packed);
-        const uint64_t slot = (uint64_t)q->slot;
-        if (!called(r, "region_write",
-                    r->backend->region_write(r->handle, r->region_conv, slot * conv_bytes,
-                                             r->packed, conv_bytes, fresh(r))) ||
-            !called(r, "region_write",
-                    r->backend->region_write(r->handle, r->region_ssm, slot * ssm_bytes,
-                                             r->p->init_ssm + i * r->n_h, ssm_bytes, fresh(r)))) {
+                    r->backend->table_set(r->handle, q->request, q->slot, fresh(r))) ||
+            (r->p->init_ssm != NULL && !write_initial(r, i))) {
             return 0;
         }
     }
@@ -189,19 +193,21 @@ static int fill_input(struct hb_golden_run *r, const struct hb_golden_forward *f
 static int call_layer(struct hb_golden_run *r, const struct hb_golden_forward *f,
                       const struct hb_batch *batch, struct hb_layer_io *io) {
     const struct hb_adapter *b = r->backend;
-    const float *from[3] = {r->z, r->xbc, r->dt};
-    const int64_t width[4] = {r->p->d_inner, r->p->dim, r->config.n_heads, r->p->d_inner};
+    const int64_t width[4] = {r->p->d_inner, r->p->dim, r->p->gates, r->p->d_inner};
     struct hb_buf *buf[4] = {&io->in[0], &io->in[1], &io->in[2], &io->out};
     const int64_t element = hb_dtype_bytes(r->config.act_dtype);
     for (int k = 0; k < 4; k++) {
         const uint64_t bytes = (uint64_t)(batch->n_tokens * width[k] * element);
+        if (width[k] == 0) {
+            continue; /* the layer reads no such buffer */
+        }
         if (!called(r, "buf_alloc", b->buf_alloc(r->handle, bytes, buf[k], fresh(r))) ||
-            (k < 3 && !fill_input(r, f, batch->n_tokens, from[k], width[k], *buf[k]))) {
+            (k < 3 && !fill_input(r, f, batch->n_tokens, r->in[k], width[k], *buf[k]))) {
             return 0;
         }
     }
     if (!called(r, "begin", b->begin(r->handle, batch, fresh(r))) ||
-        !called(r, "layer", b->layer(r->handle, 0, io, fresh(r))) ||
+        !called(r, "layer", b->layer(r->handle, r->p->layer, io, fresh(r))) ||
         !called(r, "buf_read",
                 b->buf_read(r->handle, io->out, r->packed, io->out.bytes, fresh(r))) ||
         !called(r, "finish", b->finish(r->handle, fresh(r)))) {
@@ -230,16 +236,25 @@ int hb_golden_forward_run(struct hb_golden_run *r, const struct hb_golden_forwar
 int hb_golden_read_state(struct hb_golden_run *r, int32_t slot) {
     const uint64_t conv_bytes = (uint64_t)r->n_conv * (uint64_t)hb_dtype_bytes(r->config.act_dtype);
     const uint64_t ssm_bytes = (uint64_t)r->n_h * sizeof(float);
-    if (r->region_conv < 0) {
+    if (r->region_ssm < 0) {
         return 0; /* a backend without regions is compared by its outputs */
     }
-    if (!called(r, "region_read",
+    if (r->n_conv > 0 &&
+        !called(r, "region_read",
                 r->backend->region_read(r->handle, r->region_conv, (uint64_t)slot * conv_bytes,
                                         r->packed, conv_bytes, fresh(r)))) {
         return 0;
     }
     hb_unpack(r->config.act_dtype, r->packed, r->n_conv, r->state);
-    return called(r, "region_read",
-                  r->backend->region_read(r->handle, r->region_ssm, (uint64_t)slot * ssm_bytes,
-                                          r->state + r->n_conv, ssm_bytes, fresh(r)));
+    const int is_kv = r->config.state_layout == HB_STATE_KV;
+    float *ssm = r->packed;
+    if (!called(r, "region_read",
+                r->backend->region_read(r->handle, r->region_ssm, (uint64_t)slot * ssm_bytes, ssm,
+                                        ssm_bytes, fresh(r)))) {
+        return 0;
+    }
+    for (int64_t i = 0; i < r->n_h; i++) {
+        r->state[r->n_conv + i] = ssm[is_kv ? hb_golden_kv_place(&r->config, i) : i];
+    }
+    return 1;
 }

@@ -17,8 +17,7 @@ enum { MANIFEST_LIMIT = 16 << 20, PATH_CAP = 4096, MAX_SEQUENCES = 4096, MAX_TOK
 
 struct op {
     const char *name;
-    int32_t (*load)(const struct hb_golden_source *s,
-                    struct hb_golden_problem *p); /* null: not built */
+    int32_t (*load)(const struct hb_golden_source *s, struct hb_golden_problem *p);
 };
 
 static const struct op ops[] = {
@@ -26,13 +25,13 @@ static const struct op ops[] = {
     {"ssd_scan", hb_golden_load_scan},
     {"causal_conv1d", hb_golden_load_conv},
     {"gated_rms_norm", hb_golden_load_norm},
-    {"gdn_core", NULL},
-    {"gdn_layer", NULL},
-    {"kda_core", NULL},
-    {"kda_layer", NULL},
-    {"simple_gla_core", NULL},
-    {"lightning_core", NULL},
-    {"lightning_layer", NULL},
+    {"gdn_core", hb_golden_load_core},
+    {"gdn_layer", hb_golden_load_gdn},
+    {"kda_core", hb_golden_load_core},
+    {"kda_layer", hb_golden_load_kda},
+    {"simple_gla_core", hb_golden_load_core},
+    {"lightning_core", hb_golden_load_core},
+    {"lightning_layer", hb_golden_load_lightning},
 };
 
 static const struct op *find_op(const char *name) {
@@ -42,11 +41,6 @@ static const struct op *find_op(const char *name) {
         }
     }
     return NULL;
-}
-
-int32_t hb_golden_op_known(const char *op) {
-    const struct op *found = find_op(op);
-    return found == NULL ? -1 : found->load != NULL;
 }
 
 int32_t hb_golden_read_text(const char *path, size_t limit, char **text, size_t *len,
@@ -360,7 +354,7 @@ static int32_t check_finite(const struct hb_golden_problem *p, struct hb_error *
 static int32_t check_products(const struct hb_golden_problem *p, struct hb_error *err) {
     const int64_t slots = 2 * (int64_t)p->n_seq + 1;
     const int64_t ssm = slots * p->d_inner * p->config.state_size;
-    const int64_t conv = slots * p->dim * (p->config.conv_width - 1);
+    const int64_t conv = slots * p->channels * p->config.conv_width;
     if (ssm > INT32_MAX || conv > INT32_MAX) {
         return hb_fail_text(err, HB_ERR_PARSE,
                             "%s: %d sequences with states of %d channels by %d have %lld elements, "
@@ -387,6 +381,7 @@ static int32_t import_into(const char *dir, const cJSON *entry, int32_t row,
     } else {
         (void)snprintf(p->name, sizeof p->name, "%s", text_of(entry, "name"));
     }
+    (void)snprintf(p->op, sizeof p->op, "%s", text_of(entry, "op"));
     struct hb_error inner = {.struct_size = sizeof inner};
     int32_t status = hb_st_read(path, &p->file, &inner);
     if (status != HB_OK) { /* parse errors do not name the file themselves */
@@ -401,7 +396,7 @@ static int32_t import_into(const char *dir, const cJSON *entry, int32_t row,
             entry,
             row,
             err};
-        status = find_op(text_of(entry, "op"))->load(&source, p);
+        status = find_op(p->op)->load(&source, p);
     }
     status = status != HB_OK ? status : check_finite(p, err);
     return status != HB_OK ? status : check_products(p, err);

@@ -12,11 +12,13 @@ static const char *const check_name[HB_N_GOLDEN_CHECKS] = {
     "(a) reference against stored", "(b) backend against oracle", "(c) backend against stored"};
 
 double hb_golden_ulp(int32_t dtype, double x) {
-    const int digits = dtype == HB_BF16 ? 8 : FLT_MANT_DIG;
+    static const int digits_of[HB_N_FLOAT_DTYPES] = {FLT_MANT_DIG, 8, 11};
+    const int digits = digits_of[dtype];
+    const int least = dtype == HB_FP16 ? -13 : FLT_MIN_EXP;
     int exponent = 0;
     (void)frexp(x, &exponent); /* |x| = m 2^exponent with m in [1/2, 1) */
-    if (x == 0.0 || exponent < FLT_MIN_EXP) {
-        exponent = FLT_MIN_EXP; /* subnormal numbers are as dense as the smallest normal ones */
+    if (x == 0.0 || exponent < least) {
+        exponent = least; /* subnormal numbers are as dense as the smallest normal ones */
     }
     return ldexp(1.0, exponent - digits);
 }

@@ -57,7 +57,7 @@ static int32_t load_shape(const struct hb_golden_source *s, struct hb_golden_pro
     if (hb_golden_chunk(&s->config, chunk_key, CHUNK_LIMIT, size[4], &size[5]) != HB_OK) {
         return HB_ERR_PARSE;
     }
-    return hb_golden_shape(p, size, s->err);
+    return hb_golden_shape(p, HB_LAYER_MAMBA2, size, s->err);
 }
 
 /* A number of at least 0, or the string "inf"; 0 for anything else. */
@@ -140,9 +140,7 @@ static int32_t load_params(const struct hb_golden_source *s, struct hb_golden_pr
     if (hb_golden_flag(&s->config, bias_keys, &has_bias) != HB_OK) {
         return HB_ERR_PARSE;
     }
-    const float *a_log = hb_golden_floats(p, "param.A_log", 1, heads, s->err);
-    float *a = hb_golden_own(p, heads[0], sizeof *a, s->err);
-    p->a = hb_golden_own(p, heads[0], sizeof *p->a, s->err);
+    const int32_t decay = hb_golden_set_decay(p, "param.A_log", 1, heads, s->err);
     p->params.conv_weight = hb_golden_floats(p, "param.conv1d.weight", 3, conv, s->err);
     p->params.conv_bias =
         has_bias ? hb_golden_floats(p, "param.conv1d.bias", 1, conv, s->err) : NULL;
@@ -151,60 +149,25 @@ static int32_t load_params(const struct hb_golden_source *s, struct hb_golden_pr
     const int has_norm = p->config.gate_norm != HB_GATE_ONLY;
     p->params.norm_weight =
         has_norm ? hb_golden_floats(p, "param.norm.weight", 1, inner, s->err) : NULL;
-    if (a_log == NULL || a == NULL || p->a == NULL || p->params.conv_weight == NULL ||
-        p->params.dt_bias == NULL || p->params.d == NULL ||
-        (has_bias && p->params.conv_bias == NULL) || (has_norm && p->params.norm_weight == NULL)) {
-        return HB_ERR_PARSE;
-    }
-    for (int32_t h = 0; h < p->config.n_heads; h++) {
-        p->a[h] = -exp((double)a_log[h]);
-        a[h] = (float)p->a[h];
-    }
-    p->params.a = a;
-    return HB_OK;
+    const int ok = p->params.conv_weight != NULL && p->params.dt_bias != NULL &&
+                   p->params.d != NULL && (!has_bias || p->params.conv_bias != NULL) &&
+                   (!has_norm || p->params.norm_weight != NULL);
+    return ok ? decay : HB_ERR_PARSE;
 }
 
-/* One element of the projection and the sum of its absolute terms. */
-struct projection {
-    const float *x, *w, *bias, *scale; /* bias, scale may be null */
-    double in_scale;
-    int32_t hidden;
-};
-static void project(const struct projection *j, int64_t token, int32_t row, double *value,
-                    double *mag) {
-    const float *x = j->x + token * j->hidden;
-    const float *w = j->w + (int64_t)row * j->hidden;
-    long double sum = j->bias != NULL ? (long double)j->bias[row] : 0.0L;
-    long double absolute = fabsl(sum);
-    for (int32_t k = 0; k < j->hidden; k++) {
-        const long double term = (long double)w[k] * (long double)(j->in_scale * (double)x[k]);
-        sum += term;
-        absolute += fabsl(term);
-    }
-    const long double scale = j->scale != NULL ? (long double)j->scale[row] : 1.0L;
-    *value = (double)(sum * scale);
-    *mag = (double)(absolute * fabsl(scale));
-}
-
-static int32_t project_inputs(struct hb_golden_problem *p, const struct projection *j,
+/* Rows of in_proj: z | xBC | dt. */
+static int32_t project_inputs(struct hb_golden_problem *p, const struct hb_golden_projection *j,
                               struct hb_error *err) {
-    const int32_t heads = p->config.n_heads;
     p->xbc_mag = hb_golden_own(p, (int64_t)p->n_tokens * p->dim, sizeof *p->xbc_mag, err);
     if (p->xbc_mag == NULL || hb_golden_inputs(p, err) != HB_OK) {
         return HB_ERR_MEMORY;
     }
-    for (int64_t t = 0; t < p->n_tokens; t++) {
-        double unused = 0.0;
-        for (int32_t i = 0; i < p->d_inner; i++) {
-            project(j, t, i, &p->z[t * p->d_inner + i], &unused);
-        }
-        for (int32_t i = 0; i < p->dim; i++) {
-            project(j, t, p->d_inner + i, &p->xbc[t * p->dim + i], &p->xbc_mag[t * p->dim + i]);
-        }
-        for (int32_t i = 0; i < heads; i++) {
-            project(j, t, p->d_inner + p->dim + i, &p->dt[t * heads + i], &unused);
-        }
-    }
+    const struct hb_golden_channels z = {p->z, NULL, p->d_inner, 0};
+    const struct hb_golden_channels xbc = {p->xbc, p->xbc_mag, p->dim, 0};
+    const struct hb_golden_channels dt = {p->dt, NULL, p->gates, 0};
+    hb_golden_project(p, j, 0, p->d_inner, &z);
+    hb_golden_project(p, j, p->d_inner, p->dim, &xbc);
+    hb_golden_project(p, j, p->d_inner + p->dim, p->gates, &dt);
     return HB_OK;
 }
 
@@ -217,12 +180,12 @@ static int32_t load_projection(const struct hb_golden_source *s, struct hb_golde
     const cJSON *multiplier = cJSON_GetObjectItemCaseSensitive(s->config.json, "ssm_in_multiplier");
     const int has_bias = hb_st_find(&p->file, "param.in_proj.bias") != NULL;
     const int has_scale = hb_st_find(&p->file, "param.mup_vector") != NULL;
-    struct projection j = {.hidden = hidden, .in_scale = 1.0};
+    struct hb_golden_projection j = {.hidden = hidden, .in_scale = 1.0};
     if (multiplier != NULL && !cJSON_IsNumber(multiplier)) {
         return hb_golden_wrong(&s->config, "ssm_in_multiplier", multiplier, "a number");
     }
     j.in_scale = multiplier != NULL ? multiplier->valuedouble : 1.0;
-    j.x = hb_golden_floats(p, "in.hidden_states", 2, x, s->err);
+    j.x = hb_golden_doubles(p, "in.hidden_states", 2, x, s->err);
     j.w = hb_golden_floats(p, "param.in_proj.weight", 2, w, s->err);
     j.bias = has_bias ? hb_golden_floats(p, "param.in_proj.bias", 1, w, s->err) : NULL;
     j.scale = has_scale ? hb_golden_floats(p, "param.mup_vector", 3, scale, s->err) : NULL;
@@ -231,73 +194,6 @@ static int32_t load_projection(const struct hb_golden_source *s, struct hb_golde
         return HB_ERR_PARSE;
     }
     return project_inputs(p, &j, s->err);
-}
-
-static double *doubles(struct hb_golden_problem *p, const char *name, int32_t n_dims,
-                       const int64_t *shape, struct hb_error *err) {
-    const struct hb_st_tensor *t = hb_golden_need(p, name, n_dims, shape, err);
-    double *out = t != NULL ? hb_golden_own(p, t->n, sizeof *out, err) : NULL;
-    for (int64_t i = 0; out != NULL && i < t->n; i++) {
-        out[i] = hb_st_get(t, i);
-    }
-    return out;
-}
-
-static int32_t load_output(const struct hb_golden_source *s, struct hb_golden_problem *p,
-                           int32_t hidden) {
-    const int64_t y[2] = {p->n_tokens, hidden};
-    const int64_t w[2] = {hidden, p->d_inner};
-    const int has_bias = hb_st_find(&p->file, "param.out_proj.bias") != NULL;
-    const int has_whole = hb_st_find(&p->file, "exp64.y_one_prefill") != NULL;
-    p->y_width = hidden;
-    p->w_out = doubles(p, "param.out_proj.weight", 2, w, s->err);
-    p->b_out = has_bias ? doubles(p, "param.out_proj.bias", 1, w, s->err) : NULL;
-    p->y = hb_golden_need(p, "exp64.y", 2, y, s->err);
-    p->y_whole = has_whole ? hb_golden_need(p, "exp64.y_one_prefill", 2, y, s->err) : NULL;
-    p->foreign[HB_FP32] = hb_golden_need(p, "exp32.y", 2, y, s->err);
-    p->act_dtypes = 1 << HB_FP32; /* projections are not exact in 16 bits */
-    const int ok = p->w_out != NULL && p->y != NULL && p->foreign[HB_FP32] != NULL &&
-                   (!has_bias || p->b_out != NULL) && (!has_whole || p->y_whole != NULL);
-    return ok ? HB_OK : HB_ERR_PARSE;
-}
-
-/* states[i] = {index, sequence, after_token, ..}. */
-static int32_t load_states(const struct hb_golden_source *s, struct hb_golden_problem *p) {
-    static const char *const field[3] = {"index", "sequence", "after_token"};
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(s->entry, "states");
-    const struct hb_golden_object o = {s->entry, p->name, "", s->err};
-    const int32_t n = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0;
-    if (n == 0) {
-        return hb_golden_wrong(&o, "states", list, "an array of at least one state");
-    }
-    const int64_t conv[3] = {n, p->dim, p->config.conv_width};
-    const int64_t ssm[4] = {n, p->config.n_heads, p->config.head_dim, p->config.state_size};
-    const struct hb_st_tensor *conv_state = hb_golden_need(p, "exp64.conv_state", 3, conv, s->err);
-    const struct hb_st_tensor *ssm_state = hb_golden_need(p, "exp64.ssm_state", 4, ssm, s->err);
-    p->state = hb_golden_own(p, n, sizeof *p->state, s->err);
-    if (conv_state == NULL || ssm_state == NULL || p->state == NULL) {
-        return HB_ERR_PARSE;
-    }
-    const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, list) {
-        const int32_t least[3] = {0, 0, 1};
-        int32_t v[3] = {0, 0, 0};
-        for (int k = 0; k < 3; k++) {
-            const cJSON *number = cJSON_GetObjectItemCaseSensitive(item, field[k]);
-            const int32_t limit[3] = {n - 1, p->n_seq - 1, p->len[v[1]]};
-            if (!hb_golden_whole(number, least[k], limit[k], &v[k])) {
-                char name[48];
-                (void)snprintf(name, sizeof name, "states[%d].%s", p->n_states, field[k]);
-                return hb_golden_wrong(&o, name, number, "an integer in %d..%d", least[k],
-                                       limit[k]);
-            }
-        }
-        p->state[p->n_states++] =
-            (struct hb_golden_state){v[1], v[2], ssm_state, conv_state, v[0], v[0]};
-    }
-    p->conv_columns = p->config.conv_width;
-    p->conv_channels = p->dim;
-    return HB_OK;
 }
 
 int32_t hb_golden_load_layer(const struct hb_golden_source *s, struct hb_golden_problem *p) {
@@ -318,6 +214,6 @@ int32_t hb_golden_load_layer(const struct hb_golden_source *s, struct hb_golden_
                        cJSON_GetObjectItemCaseSensitive(s->config.json, "sequences"), p, s->err);
     status = status != HB_OK ? status : load_params(s, p);
     status = status != HB_OK ? status : load_projection(s, p, hidden);
-    status = status != HB_OK ? status : load_output(s, p, hidden);
-    return status != HB_OK ? status : load_states(s, p);
+    status = status != HB_OK ? status : hb_golden_set_output(p, "out_proj", hidden, s->err);
+    return status != HB_OK ? status : hb_golden_set_layer_states(s, p);
 }

@@ -58,7 +58,7 @@ static int32_t channel_shape(struct hb_golden_problem *p, int32_t channels, int3
                              struct hb_error *err) {
     const int32_t head_dim = channels % HEAD_DIM == 0 ? HEAD_DIM : channels;
     const int32_t size[6] = {channels / head_dim, head_dim, SMALL_STATE, 1, width, CHUNK};
-    return hb_golden_shape(p, size, err);
+    return hb_golden_shape(p, HB_LAYER_MAMBA2, size, err);
 }
 
 int32_t hb_golden_load_conv(const struct hb_golden_source *s, struct hb_golden_problem *p) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Result O of the golden check: the mixer of ops-mamba2.md sections 1 to 3 in float64, token by
  * token, on float64 layer inputs. Written from the definition and kept apart from the oracle, whose
- * inputs are the rounded values. */
+ * inputs are the rounded values. The recurrences of the other kinds: golden_ref_delta.c. */
 #include <math.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ double hb_golden_ref_input(const struct hb_golden_problem *p, int32_t seq, int32
     if (p->init_conv == NULL || pos < -w) {
         return 0.0;
     }
-    return (double)p->init_conv[((int64_t)seq * p->dim + c) * w + w + pos];
+    return (double)p->init_conv[((int64_t)seq * p->channels + c) * w + w + pos];
 }
 
 static double conv(const struct hb_golden_problem *p, int32_t seq, int32_t t, int32_t c) {
@@ -32,17 +32,18 @@ static double conv(const struct hb_golden_problem *p, int32_t seq, int32_t t, in
     return p->config.conv_act == HB_CONV_SILU ? silu(acc) : acc;
 }
 
-/* Section 2.1; the threshold 20 is that of the producers. */
+double hb_golden_ref_softplus(double x) {
+    return x <= 20.0 ? fmax(x, 0.0) + log1p(exp(-fabs(x))) : x;
+}
+
+/* Section 2.1. */
 static double step_size(const struct hb_golden_problem *p, int64_t token, int32_t head,
                         int32_t path) {
     const int32_t clamp =
         path == HB_PATH_DECODE ? p->config.dt_clamp_decode : p->config.dt_clamp_prefill;
     double a = p->dt[token * p->config.n_heads + head];
     a += p->params.dt_bias != NULL ? (double)p->params.dt_bias[head] : 0.0;
-    double dt = a;
-    if (p->config.dt_softplus && a <= 20.0) {
-        dt = fmax(a, 0.0) + log1p(exp(-fabs(a)));
-    }
+    double dt = p->config.dt_softplus ? hb_golden_ref_softplus(a) : a;
     if (clamp != HB_DT_CLAMP_NONE) {
         dt = fmax(dt, p->dt_lo);
     }
@@ -53,7 +54,9 @@ static double step_size(const struct hb_golden_problem *p, int64_t token, int32_
 static void scan_head(const struct hb_golden_problem *p, int32_t head, double dt, const double *c,
                       double *h, double *y) {
     const int32_t n_state = p->config.state_size;
-    const int32_t group = head / (p->config.n_heads / p->config.n_groups);
+    const int32_t group = p->config.head_map == HB_HEADS_TILE
+                              ? head % p->config.n_groups
+                              : head / (p->config.n_heads / p->config.n_groups);
     const double *b_in = c + p->d_inner + (int64_t)group * n_state;
     const double *c_in = b_in + (int64_t)p->config.n_groups * n_state;
     const double decay = exp(dt * p->a[head]);
@@ -70,6 +73,10 @@ static void scan_head(const struct hb_golden_problem *p, int32_t head, double dt
     }
 }
 
+static double out_gate(const struct hb_golden_problem *p, double z) {
+    return p->config.out_gate == HB_OUT_SIGMOID ? 1.0 / (1.0 + exp(-z)) : silu(z);
+}
+
 /* Section 2.2: out holds y and becomes the result. */
 static void gate_and_norm(const struct hb_golden_problem *p, const double *z, double *out) {
     const int32_t kind = p->config.gate_norm;
@@ -80,13 +87,13 @@ static void gate_and_norm(const struct hb_golden_problem *p, const double *z, do
     for (int32_t first = 0; first < p->d_inner; first += size) {
         double square = 0.0;
         for (int32_t i = first; i < first + size; i++) {
-            out[i] *= gate_first ? silu(z[i]) : 1.0;
+            out[i] *= gate_first ? out_gate(p, z[i]) : 1.0;
             square += out[i] * out[i];
         }
         const double scale = has_norm ? 1.0 / sqrt(square / size + p->eps) : 1.0;
         for (int32_t i = first; i < first + size; i++) {
             out[i] *= has_norm ? scale * (double)p->params.norm_weight[i] : 1.0;
-            out[i] *= kind == HB_GATE_NORM_BEFORE ? silu(z[i]) : 1.0;
+            out[i] *= kind == HB_GATE_NORM_BEFORE ? out_gate(p, z[i]) : 1.0;
         }
     }
 }
@@ -95,10 +102,14 @@ void hb_golden_ref_token(const struct hb_golden_problem *p, int32_t seq, int32_t
                          double *h, double *scratch, double *out) {
     const int64_t token = (int64_t)p->first[seq] + t;
     for (int32_t c = 0; c < p->dim; c++) {
-        scratch[c] = conv(p, seq, t, c);
+        scratch[c] = p->channels > 0 ? conv(p, seq, t, c) : hb_golden_ref_input(p, seq, t, c);
     }
     for (int32_t head = 0; head < p->config.n_heads; head++) {
-        scan_head(p, head, step_size(p, token, head, path), scratch, h, out);
+        if (p->config.layer_kind[0] == HB_LAYER_MAMBA2) {
+            scan_head(p, head, step_size(p, token, head, path), scratch, h, out);
+        } else {
+            hb_golden_ref_delta(p, token, head, scratch, h, out);
+        }
     }
     gate_and_norm(p, p->z + token * p->d_inner, out);
 }

@@ -12,14 +12,27 @@ enum { SPARE_ROWS = 4, SPARE_TOKENS = 4 };
 
 /* ---- life of a run ---- */
 
+static float round_to(int32_t dtype, float v) {
+    uint32_t bytes = 0; /* room for any of the types */
+    float out = v;
+    hb_pack(dtype, &v, 1, &bytes);
+    hb_unpack(dtype, &bytes, 1, &out);
+    return out;
+}
+
 /* Inputs as handed over: rounded to the activation type and widened again. */
 static float *rounded(const double *from, int64_t n, int32_t dtype) {
     float *out = calloc(n > 0 ? (size_t)n : 1, sizeof *out);
     for (int64_t i = 0; out != NULL && i < n; i++) {
-        const float v = (float)from[i];
-        out[i] = dtype == HB_BF16 ? hb_bf16_to_float(hb_bf16_from_float(v)) : v;
+        out[i] = round_to(dtype, (float)from[i]);
     }
     return out;
+}
+
+int64_t hb_golden_kv_place(const struct hb_config *config, int64_t i) {
+    const int64_t n_p = config->head_dim;
+    const int64_t n_n = config->state_size;
+    return i / (n_p * n_n) * (n_p * n_n) + i % n_n * n_p + i / n_n % n_p;
 }
 
 static void set_config(struct hb_golden_run *r) {
@@ -29,6 +42,8 @@ static void set_config(struct hb_golden_run *r) {
     c->state_dtype = HB_FP32;
     c->kernel_form = r->judge.result->form;
     c->chunk_size = r->s->chunk_size;
+    c->state_layout = r->s->state_layout;
+    c->conv_state_len = r->s->conv_state_len;
     c->thread_order = r->s->thread_order;
     c->block_order = r->s->block_order;
     c->order_seed = r->s->order_seed;
@@ -39,6 +54,16 @@ static void set_config(struct hb_golden_run *r) {
     c->defect = r->judge.o->defect;
     c->max_batch = r->p->n_seq + SPARE_ROWS;
     c->max_tokens = r->p->n_tokens + SPARE_TOKENS;
+    for (int32_t l = 0; l < c->n_layers; l++) {
+        r->params[l] = r->p->params;
+    }
+    const int64_t widths[3] = {r->p->d_inner, r->p->dim, r->p->gates};
+    for (int k = 0; k < 3; k++) {
+        r->widest = widths[k] > r->widest ? widths[k] : r->widest;
+    }
+    r->window = c->conv_width - (c->conv_state_len == HB_CONV_STATE_FULL ? 0 : 1);
+    r->n_h = (int64_t)r->p->d_inner * c->state_size;
+    r->n_conv = (int64_t)r->p->channels * r->window;
 }
 
 static int32_t alloc_sequences(struct hb_golden_run *r) {
@@ -66,22 +91,43 @@ static int32_t alloc_sequences(struct hb_golden_run *r) {
     return r->seq != NULL ? HB_OK : HB_ERR_MEMORY;
 }
 
-static int32_t alloc_inputs(struct hb_golden_run *r) {
+/* The initial states as the backend keeps them; a column of the window that is never read is 0. */
+static int32_t alloc_initial(struct hb_golden_run *r) {
     const struct hb_golden_problem *p = r->p;
-    const int64_t n_conv = p->n_seq * r->n_conv;
-    r->z = rounded(p->z, (int64_t)p->n_tokens * p->d_inner, r->config.act_dtype);
-    r->xbc = rounded(p->xbc, (int64_t)p->n_tokens * p->dim, r->config.act_dtype);
-    r->dt = rounded(p->dt, (int64_t)p->n_tokens * p->config.n_heads, r->config.act_dtype);
-    r->init_conv = calloc((size_t)n_conv + 1, sizeof *r->init_conv);
-    if (r->z == NULL || r->xbc == NULL || r->dt == NULL || r->init_conv == NULL) {
+    const int64_t w = p->config.conv_width - 1;
+    const int64_t rows = (int64_t)p->n_seq * p->channels;
+    r->init_conv = calloc((size_t)(p->n_seq * r->n_conv) + 1, sizeof *r->init_conv);
+    r->init_ssm = calloc((size_t)(p->n_seq * r->n_h) + 1, sizeof *r->init_ssm);
+    if (r->init_conv == NULL || r->init_ssm == NULL) {
         return HB_ERR_MEMORY;
     }
-    for (int64_t i = 0; p->init_conv != NULL && i < n_conv; i++) {
-        const float v = p->init_conv[i];
-        r->init_conv[i] =
-            r->config.act_dtype == HB_BF16 ? hb_bf16_to_float(hb_bf16_from_float(v)) : v;
+    for (int64_t i = 0; p->init_ssm != NULL && i < rows * w; i++) {
+        r->init_conv[i / w * r->window + r->window - w + i % w] =
+            round_to(r->config.act_dtype, p->init_conv[i]);
+    }
+    for (int64_t i = 0; p->init_ssm != NULL && i < p->n_seq * r->n_h; i++) {
+        const int64_t in_slot = i % r->n_h;
+        const int64_t at = r->config.state_layout == HB_STATE_KV
+                               ? hb_golden_kv_place(&r->config, in_slot)
+                               : in_slot;
+        r->init_ssm[i - in_slot + at] = p->init_ssm[i];
     }
     return HB_OK;
+}
+
+static int32_t alloc_inputs(struct hb_golden_run *r) {
+    const struct hb_golden_problem *p = r->p;
+    const double *const from[3] = {p->z, p->xbc, p->dt};
+    const int64_t width[3] = {p->d_inner, p->dim, p->gates};
+    for (int k = 0; k < 3; k++) {
+        const int64_t n = p->n_tokens * width[k];
+        r->in[k] = rounded(from[k], n, r->config.act_dtype);
+        r->exact[k] = rounded(from[k], n, HB_FP32);
+        if (r->in[k] == NULL || r->exact[k] == NULL) {
+            return HB_ERR_MEMORY;
+        }
+    }
+    return alloc_initial(r);
 }
 
 static int32_t alloc_scratch(struct hb_golden_run *r) {
@@ -89,17 +135,18 @@ static int32_t alloc_scratch(struct hb_golden_run *r) {
     const size_t rows = (size_t)p->n_seq + SPARE_ROWS;
     const size_t tokens = (size_t)p->n_tokens + SPARE_TOKENS;
     const size_t out = (size_t)p->max_seq_len * (size_t)p->d_inner;
-    r->o_out = calloc(5 * out, sizeof *r->o_out);
+    r->o_out = calloc(6 * out, sizeof *r->o_out);
     r->q_out = r->o_out + out;
     r->q_bound = r->o_out + 2 * out;
     r->q_mag = r->o_out + 3 * out;
     r->foreign_bound = r->o_out + 4 * out;
+    r->foreign_out = r->o_out + 5 * out;
     r->scratch = calloc((size_t)p->dim, sizeof *r->scratch);
     r->h_at = calloc((size_t)r->n_h, sizeof *r->h_at);
     r->q_at = hb_ref_state_new(&r->config);
-    r->widened = calloc(tokens * (size_t)p->dim,
-                        sizeof *r->widened); /* dim is the widest of a token's rows */
-    r->packed = calloc(tokens * (size_t)p->dim + (size_t)r->n_conv, sizeof *r->widened);
+    r->widened = calloc(tokens * (size_t)r->widest, sizeof *r->widened);
+    r->packed = calloc(tokens * (size_t)r->widest + (size_t)(r->n_conv + r->n_h),
+                       sizeof *r->widened);
     r->state = calloc((size_t)(r->n_conv + r->n_h), sizeof *r->state);
     r->i32 = calloc(4 * rows, sizeof *r->i32);
     r->i64 = calloc(2 * rows, sizeof *r->i64);
@@ -117,10 +164,12 @@ static void free_run(struct hb_golden_run *r) {
         hb_ref_state_free(r->seq[i].foreign);
     }
     free(r->seq);
-    free(r->z);
-    free(r->xbc);
-    free(r->dt);
+    for (int k = 0; k < 3; k++) {
+        free(r->in[k]);
+        free(r->exact[k]);
+    }
     free(r->init_conv);
+    free(r->init_ssm);
     free(r->o_out);
     free(r->scratch);
     free(r->h_at);
@@ -157,14 +206,21 @@ static struct hb_profile producer_profile(int32_t act_dtype, int32_t path) {
                                .norm_roundings = 2};
 }
 
-/* Bounds of the producer's own result; the values are those of Q. */
+/* Inputs from token `first` on; null where the layer reads none. */
+static const float *from_token(float *const in[3], const struct hb_golden_problem *p, int k,
+                               int64_t first) {
+    const int64_t width[3] = {p->d_inner, p->dim, p->gates};
+    return width[k] > 0 ? in[k] + first * width[k] : NULL;
+}
+
+/* What the producer's own result is judged by: its inputs are those that were stored. */
 static int foreign_row(struct hb_golden_run *r, const struct hb_golden_row *row, int64_t first,
                        int32_t path) {
     const struct hb_profile profile = producer_profile(r->config.act_dtype, path);
-    return hb_ref_mamba2(&r->config, &r->p->params, &profile, path, row->n,
-                         r->z + first * r->p->d_inner, r->xbc + first * r->p->dim,
-                         r->dt + first * r->config.n_heads, r->seq[row->seq].foreign, r->q_out,
-                         r->foreign_bound, NULL, NULL, 0);
+    return hb_ref_linear(&r->config, r->p->layer, &r->p->params, &profile, path, row->n,
+                         from_token(r->exact, r->p, 0, first), from_token(r->exact, r->p, 1, first),
+                         from_token(r->exact, r->p, 2, first), r->seq[row->seq].foreign,
+                         r->foreign_out, r->foreign_bound, NULL, NULL, 0);
 }
 
 /* O and Q of a row: results in o_out, q_out, q_bound, q_mag; the states of the sequence advance. */
@@ -184,10 +240,11 @@ static int32_t reference_row(struct hb_golden_run *r, const struct hb_golden_row
     if (r->foreign != NULL && foreign_row(r, row, first, path) != 0) {
         return HB_ERR_MEMORY;
     }
-    const int failed = hb_ref_mamba2(
-        &r->config, &r->p->params, profile, path, row->n, r->z + first * r->p->d_inner,
-        r->xbc + first * r->p->dim, r->dt + first * r->config.n_heads, q->q, r->q_out, r->q_bound,
-        r->q_mag, row->track > 0 ? r->q_at : NULL, row->track > 0 ? row->track - q->pos : 0);
+    const int failed = hb_ref_linear(
+        &r->config, r->p->layer, &r->p->params, profile, path, row->n,
+        from_token(r->in, r->p, 0, first), from_token(r->in, r->p, 1, first),
+        from_token(r->in, r->p, 2, first), q->q, r->q_out, r->q_bound, r->q_mag,
+        row->track > 0 ? r->q_at : NULL, row->track > 0 ? row->track - q->pos : 0);
     return failed ? HB_ERR_MEMORY : HB_OK;
 }
 
@@ -231,7 +288,7 @@ static int32_t judge_forward(struct hb_golden_run *r, const struct hb_golden_for
 static int create(struct hb_golden_run *r) {
     struct hb_error err = {.struct_size = sizeof err};
     const int32_t status =
-        r->backend->create(r->backend->ctx, &r->config, &r->p->params, &r->handle, &err);
+        r->backend->create(r->backend->ctx, &r->config, r->params, &r->handle, &err);
     if (status == HB_ERR_UNSUPPORTED) {
         r->judge.result->skipped = 1;
     }
@@ -264,8 +321,6 @@ int32_t hb_golden_run(const struct hb_adapter *backend, const struct hb_caps *ca
                       struct hb_golden_case_result *result, struct hb_error *err) {
     struct hb_golden_run r = {.backend = backend, .caps = caps, .p = p, .s = s, .kind = kind};
     r.judge = (struct hb_golden_judge){o, result, result->act_dtype, 0};
-    r.n_h = (int64_t)p->d_inner * p->config.state_size;
-    r.n_conv = (int64_t)p->dim * (p->config.conv_width - 1);
     /* where the cut changes the result, the stored values belong to two schedules only */
     r.y = p->y_whole == NULL || kind == HB_GOLDEN_SEGMENTS ? p->y : NULL;
     r.y = p->y_whole != NULL && kind == HB_GOLDEN_WHOLE ? p->y_whole : r.y;

@@ -32,12 +32,17 @@ struct hb_golden_run {
     struct hb_config config;
     void *handle;
     int32_t region_conv, region_ssm;
+    struct hb_layer_params params[HB_MAX_LAYERS]; /* the same for all */
+    int32_t window;      /* columns of the conv state */
     int64_t n_h, n_conv; /* elements of one state */
+    int64_t widest;      /* of the rows of a token */
     struct hb_golden_seq *seq;
-    float *z, *xbc, *dt;                     /* as handed over */
-    float *init_conv;                        /* rounded to the activation type */
+    float *in[3];                            /* as handed over */
+    float *exact[3];                         /* what a producer gets: not rounded to 16 bits */
+    float *init_conv;                        /* [n_seq, channels, window], rounded to the activation type */
+    float *init_ssm;                         /* [n_seq, ..], in the order of the backend */
     double *o_out, *q_out, *q_bound, *q_mag; /* of one row, one allocation */
-    double *foreign_bound;                   /* of one row, in the allocation of o_out */
+    double *foreign_out, *foreign_bound;     /* of one row, in the allocation of o_out */
     double *scratch;                         /* [dim] */
     double *h_at;                            /* O and Q at the tracked point of a row */
     struct hb_ref_state *q_at;
@@ -54,9 +59,12 @@ int hb_golden_bind(struct hb_golden_run *r);
 /* One forward; its outputs are in r->widened and its token count in *n_tokens. */
 int hb_golden_forward_run(struct hb_golden_run *r, const struct hb_golden_forward *f,
                           int64_t *n_tokens);
-/* The state of a slot into r->state: conv [dim, W], then temporal [H, P, N]. 0 also for a backend
- * without regions. */
+/* The state of a slot into r->state: conv [channels, window], then temporal [H, P, N]. 0 also for a
+ * backend without regions. */
 int hb_golden_read_state(struct hb_golden_run *r, int32_t slot);
+
+/* Place in [H, N, P] of element i of [H, P, N]. */
+int64_t hb_golden_kv_place(const struct hb_config *config, int64_t i);
 
 /* got [row->n, d_inner] against o_out, q_out and the stored outputs. */
 void hb_golden_compare_output(struct hb_golden_run *r, const struct hb_golden_row *row,

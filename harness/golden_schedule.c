@@ -163,6 +163,8 @@ static int32_t make_random(const struct hb_golden_problem *p, uint64_t seed,
             done += s->row[i].n;
         }
     }
+    s->state_layout = hb_rng_below(&rng, HB_N_STATE_LAYOUTS);
+    s->conv_state_len = hb_rng_below(&rng, HB_N_CONV_STATE_LENS);
     free(memory);
     return HB_OK;
 }

@@ -9,25 +9,48 @@
 /* What a replay does not read: the requests of padding rows, original_batch_size. */
 enum { UNREAD_REQUEST = -77777 };
 
-void hb_kv_alloc_init(struct hb_kv_alloc *a, int32_t n_kv, uint32_t seed) {
+void hb_kv_alloc_init(struct hb_kv_alloc *a, const struct hb_case *c, int32_t n_kv) {
     static const int32_t strides[] = {7, 5, 11, 13, 3, 1};
-    int32_t n = n_kv - 1;
+    const uint32_t seed = (uint32_t)c->config.seed;
+    memset(a, 0, sizeof *a);
     a->n_kv = n_kv;
-    a->next = 0;
-    a->offset = n > 0 ? (int32_t)(seed % (uint32_t)n) : 0;
+    a->page = hb_case_kv_page(&c->config);
+    a->order = c->config.page_order;
+    const int32_t n = n_kv / a->page - 1;
     a->stride = 1;
+    if (a->order != HB_PAGES_SHUFFLED || n < 1) {
+        return;
+    }
+    a->offset = (int32_t)(seed % (uint32_t)n);
     for (size_t i = seed % 3; i < sizeof strides / sizeof *strides; i++) {
-        if (n > 0 && n % strides[i] != 0) {
+        if (n % strides[i] != 0) {
             a->stride = strides[i];
             break;
         }
     }
 }
 
-int32_t hb_kv_alloc_take(struct hb_kv_alloc *a) {
-    int64_t n = a->n_kv - 1;
-    int64_t i = a->next++;
-    return (int32_t)(1 + (i * a->stride + a->offset) % n);
+/* The next page, or with pages of one token the next slot. */
+static int32_t next_page(struct hb_kv_alloc *a) {
+    const int64_t n = a->n_kv / a->page - 1;
+    const int64_t i = a->next++;
+    if (n < 1) {
+        return 0;
+    }
+    return a->order == HB_PAGES_DESCENDING ? (int32_t)(n - i % n)
+                                           : (int32_t)(1 + (i * a->stride + a->offset) % n);
+}
+
+int32_t hb_kv_alloc_take(struct hb_kv_alloc *a, int64_t position, int32_t previous) {
+    const int32_t at = (int32_t)(position % a->page);
+    int32_t page = previous / a->page;
+    const int goes_on = at > 0 && page > 0 && page < HB_MAX_KV_PAGES && a->filled[page] == at &&
+                        previous % a->page == at - 1;
+    page = goes_on ? page : next_page(a);
+    if (page < HB_MAX_KV_PAGES) {
+        a->filled[page] = (uint8_t)(at + 1);
+    }
+    return page * a->page + at;
 }
 
 static int32_t *new_i32(int64_t n) {
@@ -229,8 +252,9 @@ static int fill_cache(const struct hb_case *c, const struct hb_config *config,
         for (int64_t p = 0; p < row->prefix && p < cols; p++) {
             line[p] = row->prefix_loc ? row->prefix_loc[p] : 0;
         }
+        int32_t slot = row->prefix > 0 && row->prefix_loc ? row->prefix_loc[row->prefix - 1] : 0;
         for (int32_t j = 0; j < row->length; j++) {
-            int32_t slot = hb_kv_alloc_take(kv);
+            slot = hb_kv_alloc_take(kv, row->prefix + j, slot);
             loc[row->first + j] = slot;
             if (row->prefix + j < cols) {
                 line[row->prefix + j] = slot;

@@ -44,12 +44,18 @@ struct hb_owned_commit {
     int32_t is_null;
 };
 
-/* Sequential allocator of KV token slots 1..n_kv-1 in a seeded, scattered order. */
+/* Allocator of KV token slots 1..n_kv-1: of single slots in a seeded, scattered order, or of pages in the case's order. Page
+ * 0, which has the reserved slot, is never given out; nothing is given back. */
+enum { HB_MAX_KV_PAGES = 1024 };
 struct hb_kv_alloc {
     int32_t n_kv, stride, offset, next;
+    int32_t page, order;                /* token slots of a page; enum hb_page_order */
+    uint8_t filled[HB_MAX_KV_PAGES];    /* of each page: offset behind its last token */
 };
-void hb_kv_alloc_init(struct hb_kv_alloc *a, int32_t n_kv, uint32_t seed);
-int32_t hb_kv_alloc_take(struct hb_kv_alloc *a);
+void hb_kv_alloc_init(struct hb_kv_alloc *a, const struct hb_case *c, int32_t n_kv);
+/* A slot for a request's token at `position`, the one before which is in slot `previous` (0: there is none, or elsewhere).
+ * With pages it is at offset position % page, in the page of `previous` where that goes on. */
+int32_t hb_kv_alloc_take(struct hb_kv_alloc *a, int64_t position, int32_t previous);
 
 /* Derives the batch of `step` (forward or entry). plan->row[] holds request, slot, stream, prefix, prefix_loc and track_dst
  * on entry; length, first, is_decode, track_after and the totals are filled. Returns 0 or -1 (no memory). */

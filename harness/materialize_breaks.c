@@ -282,7 +282,7 @@ void hb_materialize_graph_init(const struct hb_case *c, int32_t step, int32_t *m
 }
 
 #define PLACE(id, rows, row, member) {HB_FIELD_CFG_##id, rows, row, offsetof(struct hb_config, member)}
-/* Where a break of the configuration goes, by its field and its row modulo `rows`. dt_lo is the one that is no integer. */
+/* Where a break of the configuration goes, by its field and its row modulo `rows`. Those that are no integers come after it. */
 static const struct {
     int32_t field, rows, row;
     size_t offset;
@@ -294,16 +294,28 @@ static const struct {
     PLACE(CHUNK_SIZE, 1, 0, chunk_size),
     PLACE(PAGE_SIZE, 1, 0, page_size),
     PLACE(KV_HEADS, 1, 0, n_kv_heads),
-    PLACE(VARIANT, 10, 0, conv_act),
-    PLACE(VARIANT, 10, 1, gate_norm),
-    PLACE(VARIANT, 10, 2, dt_clamp_prefill),
-    PLACE(VARIANT, 10, 3, dt_clamp_decode),
-    PLACE(VARIANT, 10, 4, kernel_form),
-    PLACE(VARIANT, 10, 5, thread_order),
-    PLACE(VARIANT, 10, 6, block_order),
-    PLACE(VARIANT, 10, 7, layer_kind),
-    PLACE(VARIANT, 10, 8, window_layout),
-    PLACE(VARIANT, 10, 9, track_by_layer),
+    PLACE(VARIANT, 22, 0, conv_act),
+    PLACE(VARIANT, 22, 1, gate_norm),
+    PLACE(VARIANT, 22, 2, dt_clamp_prefill),
+    PLACE(VARIANT, 22, 3, dt_clamp_decode),
+    PLACE(VARIANT, 22, 4, kernel_form),
+    PLACE(VARIANT, 22, 5, thread_order),
+    PLACE(VARIANT, 22, 6, block_order),
+    PLACE(VARIANT, 22, 7, layer_kind),
+    PLACE(VARIANT, 22, 8, window_layout),
+    PLACE(VARIANT, 22, 9, track_by_layer),
+    PLACE(VARIANT, 22, 10, head_map),
+    PLACE(VARIANT, 22, 11, state_layout),
+    PLACE(VARIANT, 22, 12, l2norm),
+    PLACE(VARIANT, 22, 13, beta_form),
+    PLACE(VARIANT, 22, 14, gate_form),
+    PLACE(VARIANT, 22, 15, out_gate),
+    PLACE(VARIANT, 22, 16, slope_kind),
+    PLACE(VARIANT, 22, 17, layer_factor),
+    PLACE(VARIANT, 22, 18, qkv_act),
+    PLACE(VARIANT, 22, 19, conv_state_len),
+    PLACE(VARIANT, 22, 20, window_rule),
+    PLACE(VARIANT, 22, 21, pad_policy),
     PLACE(DTYPE, 2, 0, act_dtype),
     PLACE(DTYPE, 2, 1, state_dtype),
     PLACE(STATE_SIZE, 1, 0, state_size),
@@ -316,6 +328,7 @@ static const struct {
     PLACE(POOL_PAD, 1, 0, pool_pad),
     PLACE(SCORING, 1, 0, multi_item_scoring),
     PLACE(ROUNDING, 1, 0, stochastic_rounding),
+    PLACE(ATTENTION, 2, 0, attn_window),
 };
 enum { N_CONFIG_PLACES = sizeof config_places / sizeof config_places[0] };
 
@@ -332,6 +345,10 @@ static void break_config(struct hb_config *config, const struct hb_case_break *b
     }
     if (brk->field == HB_FIELD_CFG_DT_LO) {
         config->dt_lo = (float)brk->value;
+    } else if (brk->field == HB_FIELD_CFG_GATE_BOUND) {
+        config->gate_bound = (float)brk->value;
+    } else if (brk->field == HB_FIELD_CFG_ATTENTION && row % 2 == 1) {
+        config->attn_softcap = (float)brk->value;
     }
 }
 

@@ -12,7 +12,7 @@
 #include "harness/run.h"
 #include "harness/values.h"
 
-enum { POISON = 0xff }; /* NaN in both activation types */
+enum { POISON = 0xff }; /* NaN in every activation type */
 
 int32_t hb_oracle_pass(struct hb_error *dst, const struct hb_error *src) {
     if (dst != NULL && dst->status == HB_OK) {
@@ -21,25 +21,22 @@ int32_t hb_oracle_pass(struct hb_error *dst, const struct hb_error *src) {
     return src->status;
 }
 
-void hb_oracle_widths(const struct hb_config *config, int32_t kind, int64_t width[4]) {
-    int64_t d_inner = (int64_t)config->n_heads * config->head_dim;
-    int64_t query = (int64_t)config->n_q_heads * config->attn_dim;
-    int64_t key = (int64_t)config->n_kv_heads * config->attn_dim;
-    if (kind == HB_LAYER_MAMBA2) {
-        width[0] = width[3] = d_inner;
-        width[1] = d_inner + 2 * (int64_t)config->n_groups * config->state_size;
-        width[2] = config->n_heads;
+void hb_oracle_sizes(const struct hb_config *config, int32_t kind, struct hb_ref_sizes *out) {
+    const int64_t query = (int64_t)config->n_q_heads * config->attn_dim;
+    const int64_t key = (int64_t)config->n_kv_heads * config->attn_dim;
+    if (kind == HB_LAYER_ATTENTION) {
+        *out = (struct hb_ref_sizes){.width = {query, key, key, query}};
     } else {
-        width[0] = width[3] = query;
-        width[1] = width[2] = key;
+        hb_ref_linear_sizes(config, kind, out);
     }
 }
 
 /* Upper bounds that float64 arithmetic with one rounding per output keeps: those of a token
  * recurrence in fp32. */
 static void fill_profile(struct hb_profile *p, int32_t act_dtype) {
-    *p = (struct hb_profile){.u_io = act_dtype == HB_BF16 ? ldexp(1.0, -8) : 0.0,
-                             .io_floor = ldexp(1.0, -126),
+    static const int u_io[HB_N_FLOAT_DTYPES] = {[HB_BF16] = -8, [HB_FP16] = -11};
+    *p = (struct hb_profile){.u_io = act_dtype != HB_FP32 ? ldexp(1.0, u_io[act_dtype]) : 0.0,
+                             .io_floor = ldexp(1.0, act_dtype == HB_FP16 ? -25 : -126),
                              .u_acc = ldexp(1.0, -24),
                              .e_exp = ldexp(1.0, -23),
                              .sp_rel = ldexp(1.0, -22),
@@ -56,7 +53,7 @@ static void fill_caps(struct hb_caps *caps) {
                                       1U << HB_MODE_TARGET_VERIFY | 1U << HB_MODE_DRAFT_EXTEND_V2,
                              .layer_kinds = (1U << HB_N_LAYER_KINDS) - 1,
                              .act_dtypes = (1U << HB_N_FLOAT_DTYPES) - 1,
-                             .state_dtypes = (1U << HB_N_FLOAT_DTYPES) - 1,
+                             .state_dtypes = 1U << HB_FP32 | 1U << HB_BF16,
                              .error_level = 2,
                              .has_regions = 1,
                              .deterministic = 1,
@@ -113,44 +110,11 @@ static void oracle_destroy(void *handle) {
     free(o);
 }
 
-/* Copies one parameter array behind the ones before it. */
-static const float *keep(const float *src, int64_t n, float **free_space) {
-    float *at = *free_space;
-    if (src == NULL) {
-        return NULL;
-    }
-    memcpy(at, src, (size_t)n * sizeof *src);
-    *free_space += n;
-    return at;
-}
-
-static int32_t copy_params(const struct hb_config *c, const struct hb_layer_params *p,
-                           struct hb_oracle_layer *layer, struct hb_error *err) {
-    int normed = c->gate_norm == HB_GATE_NORM_AFTER || c->gate_norm == HB_GATE_NORM_BEFORE ||
-                 c->gate_norm == HB_NORM_ONLY;
-    int64_t width[4];
-    hb_oracle_widths(c, HB_LAYER_MAMBA2, width);
-    if (p->conv_weight == NULL || p->a == NULL || (normed && p->norm_weight == NULL)) {
-        return hb_fail_text(err, HB_ERR_NULL, "a parameter that the layer needs is null");
-    }
-    int64_t n = width[1] * (c->conv_width + 1) + 3 * (int64_t)c->n_heads + width[0];
-    float *space = malloc((size_t)n * sizeof *space);
-    if (space == NULL) {
-        return hb_oracle_no_memory(err, "parameters");
-    }
-    layer->numbers = space;
-    layer->params.conv_weight = keep(p->conv_weight, width[1] * c->conv_width, &space);
-    layer->params.conv_bias = keep(p->conv_bias, width[1], &space);
-    layer->params.a = keep(p->a, c->n_heads, &space);
-    layer->params.dt_bias = keep(p->dt_bias, c->n_heads, &space);
-    layer->params.d = keep(p->d, c->n_heads, &space);
-    layer->params.norm_weight = keep(p->norm_weight, width[0], &space);
-    return HB_OK;
-}
-
 static int32_t create_layer(struct hb_oracle *o, int32_t i, const struct hb_layer_params *params,
                             struct hb_error *err) {
-    if (o->config.layer_kind[i] != HB_LAYER_MAMBA2) {
+    const int32_t kind = o->config.layer_kind[i];
+    o->layer[i].id = i;
+    if (kind == HB_LAYER_ATTENTION) {
         return HB_OK;
     }
     if (params == NULL) {
@@ -163,7 +127,7 @@ static int32_t create_layer(struct hb_oracle *o, int32_t i, const struct hb_laye
             return hb_oracle_no_memory(err, "state");
         }
     }
-    return copy_params(&o->config, &params[i], &o->layer[i], err);
+    return hb_oracle_params_keep(&o->config, kind, &params[i], &o->layer[i], err);
 }
 
 static int32_t oracle_create(void *ctx, const struct hb_config *config,
@@ -236,7 +200,8 @@ static int32_t buf_at(const void *handle, struct hb_buf buf, uint64_t bytes, cha
     if (bytes > buf.bytes || (buf.id == 0 && bytes > 0)) {
         return hb_fail(err, HB_RULE_BUFFER_RANGE, -1, (int64_t)bytes, (int64_t)buf.bytes);
     }
-    *at = (char *)(uintptr_t)buf.id + buf.offset; /* NOLINT(performance-no-int-to-ptr): as above */
+    /* NOLINTNEXTLINE(performance-no-int-to-ptr): as above */
+    *at = buf.id != 0 ? (char *)(uintptr_t)buf.id + buf.offset : NULL;
     return HB_OK;
 }
 

@@ -11,8 +11,8 @@
 /* More memory than this in one block is refused as out of memory. */
 #define HB_ORACLE_MOST_BYTES (UINT64_C(1) << 32)
 
-/* Blocks of persistent bytes of one layer: of a Mamba2 layer, where the configuration asks for them, or of an attention
- * layer. The first two of either kind have the same places. */
+/* Blocks of persistent bytes of one layer: of a linear layer, where its kind and the configuration ask for them, or of an
+ * attention layer. The first two of either have the same places. */
 enum hb_oracle_pool {
     HB_POOL_CONV,
     HB_POOL_TEMPORAL,
@@ -48,6 +48,7 @@ struct hb_oracle_region {
 };
 
 struct hb_oracle_layer {
+    int32_t id;
     unsigned char *pool[HB_N_POOLS]; /* null where there is none */
     uint64_t entry[HB_N_POOLS];      /* bytes of one slot, batch row or token */
     struct hb_layer_params params;   /* points into `numbers` */
@@ -113,19 +114,20 @@ struct hb_oracle {
     struct hb_oracle_graph graph[HB_MAX_GRAPH_ROWS + 1]; /* by batch size; entry 0: of the open capture */
     struct hb_oracle_forward forward;
     struct hb_oracle_verify verify;
-    struct hb_ref_state *state, *at; /* scratch; null without Mamba2 layers */
+    struct hb_ref_state *state, *at; /* scratch; null without linear layers */
     uint64_t launches;
 };
 
 /* Memory of one layer call. Inputs are widened, results kept aside until all are there. */
 struct hb_oracle_work {
-    int64_t width[4];
+    struct hb_ref_sizes size;
     float *in[3];          /* [n_real, width] */
     double *out;           /* [most new tokens of a row, width[3]] */
     float *row_out;        /* [width[3]] */
     unsigned char *result; /* [T, width[3]] in the activation type: zero where no real token is */
     float *conv, *ssm;     /* one slot, widened */
-    unsigned char *staged; /* Mamba2: [n_rows, 2] slots: the row's own, then its checkpoint;
+    float *turned;         /* a temporal state in the order of a slot, where that is [H, N, P] */
+    unsigned char *staged; /* linear: [n_rows, 2] slots: the row's own, then its checkpoint;
                               in a verify [n_real] draft nodes */
     float *records;        /* ring: [n_rows] records of a layer: dt x, B, A dt */
     double *record;        /* ring: one record */
@@ -134,8 +136,11 @@ struct hb_oracle_work {
     double *bound, *mag;   /* attention: [width[3]] */
 };
 
-/* Widths of one token in the four buffers of a layer: z xBC dt out, or q k v out. */
-void hb_oracle_widths(const struct hb_config *config, int32_t kind, int64_t width[4]);
+/* Widths of one token in the four buffers of a layer, and the sizes of a linear layer's state. */
+void hb_oracle_sizes(const struct hb_config *config, int32_t kind, struct hb_ref_sizes *out);
+/* oracle_params.c: a copy of the parameters that a linear layer of this kind has; HB_OK, or HB_ERR_NULL or HB_ERR_MEMORY. */
+int32_t hb_oracle_params_keep(const struct hb_config *config, int32_t kind, const struct hb_layer_params *src,
+                              struct hb_oracle_layer *layer, struct hb_error *err);
 /* *dst = *src where dst is not null and holds no failure yet; returns src->status. */
 int32_t hb_oracle_pass(struct hb_error *dst, const struct hb_error *src);
 int32_t hb_oracle_no_memory(struct hb_error *err, const char *what);
@@ -201,7 +206,7 @@ int32_t hb_oracle_slot_copy(void *handle, int32_t src, int32_t dst, struct hb_er
 int32_t hb_oracle_slot_publish(void *handle, int32_t id, struct hb_error *err);
 int32_t hb_oracle_slot_move(void *handle, int32_t id, struct hb_error *err);
 int32_t hb_oracle_table_set(void *handle, int32_t req, int32_t slot, struct hb_error *err);
-/* Conv and temporal of a slot in one Mamba2 layer. */
+/* What one linear layer holds of a slot. */
 void hb_oracle_state_copy(struct hb_oracle_layer *layer, int32_t src, int32_t dst);
 
 /* oracle_regions.c */

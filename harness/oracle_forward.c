@@ -215,8 +215,8 @@ int32_t hb_oracle_entry(void *handle, int32_t target, int32_t direction, int32_t
 
 /* ---- finish ---- */
 
-static int ran_mamba2(const struct hb_oracle *o, int32_t layer_id) {
-    return o->config.layer_kind[layer_id] == HB_LAYER_MAMBA2 &&
+static int ran_linear(const struct hb_oracle *o, int32_t layer_id) {
+    return o->config.layer_kind[layer_id] != HB_LAYER_ATTENTION &&
            ((o->forward.phase.layers_run >> layer_id) & 1U) != 0;
 }
 
@@ -224,7 +224,7 @@ static int ran_mamba2(const struct hb_oracle *o, int32_t layer_id) {
  * section 5). */
 static void track_all(struct hb_oracle *o) {
     for (int32_t l = 0; l < o->config.n_layers; l++) {
-        if (ran_mamba2(o, l)) {
+        if (ran_linear(o, l)) {
             hb_oracle_track(o, l);
         }
     }

@@ -15,18 +15,20 @@ static void *block(int64_t n, size_t item) {
 }
 
 void hb_oracle_work_free(struct hb_oracle_work *w) {
-    void *const blocks[] = {w->in[0], w->in[1],  w->in[2],  w->out,     w->row_out, w->result,
-                            w->conv,  w->ssm,    w->staged, w->records, w->record,  w->path,
-                            w->keys,  w->values, w->bound,  w->mag};
+    void *const blocks[] = {w->in[0], w->in[1], w->in[2],  w->out,    w->row_out, w->result,
+                            w->conv,  w->ssm,   w->turned, w->staged, w->records, w->record,
+                            w->path,  w->keys,  w->values, w->bound,  w->mag};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         free(blocks[i]);
     }
     memset(w, 0, sizeof *w);
 }
 
-/* The adapter's buffers are named by number; this backend's number is the address. */
+/* The adapter's buffers are named by number; this backend's number is the address. A kind that does
+ * not read a buffer may get none. */
 static char *buf_bytes(const struct hb_buf *buf) {
-    return (char *)(uintptr_t)buf->id + buf->offset; /* NOLINT(performance-no-int-to-ptr) */
+    /* NOLINTNEXTLINE(performance-no-int-to-ptr) */
+    return buf->id != 0 ? (char *)(uintptr_t)buf->id + buf->offset : NULL;
 }
 
 static int is_verify(const struct hb_oracle *o) {
@@ -41,16 +43,17 @@ static int make_common(const struct hb_oracle *o, struct hb_oracle_work *w) {
         longest = f->rows[r].n > longest ? f->rows[r].n : longest;
     }
     for (int i = 0; i < 3; i++) {
-        w->in[i] = block(f->n_real * w->width[i], sizeof(float));
+        w->in[i] = block(f->n_real * w->size.width[i], sizeof(float));
     }
-    w->out = block(longest * w->width[3], sizeof(double));
-    w->row_out = block(w->width[3], sizeof(float));
-    w->result = block(f->phase.n_tokens * w->width[3], (size_t)hb_dtype_bytes(o->config.act_dtype));
+    w->out = block(longest * w->size.width[3], sizeof(double));
+    w->row_out = block(w->size.width[3], sizeof(float));
+    w->result =
+        block(f->phase.n_tokens * w->size.width[3], (size_t)hb_dtype_bytes(o->config.act_dtype));
     return w->in[0] != NULL && w->in[1] != NULL && w->in[2] != NULL && w->out != NULL &&
            w->row_out != NULL && w->result != NULL;
 }
 
-static int make_mamba2(const struct hb_oracle *o, const struct hb_oracle_layer *layer,
+static int make_linear(const struct hb_oracle *o, const struct hb_oracle_layer *layer,
                        struct hb_oracle_work *w) {
     const struct hb_config *c = &o->config;
     const struct hb_oracle_forward *f = &o->forward;
@@ -58,13 +61,14 @@ static int make_mamba2(const struct hb_oracle *o, const struct hb_oracle_layer *
     int64_t bytes = (int64_t)(layer->entry[HB_POOL_CONV] + layer->entry[HB_POOL_TEMPORAL]);
     int64_t items =
         f->phase.mode == HB_MODE_DECODE && c->ring_length > 0 ? hb_oracle_record_items(c) : 0;
-    w->conv = block(w->width[1] * (c->conv_width - 1), sizeof(float));
-    w->ssm = block(w->width[0] * c->state_size, sizeof(float));
+    w->conv = block(w->size.channels * w->size.window, sizeof(float));
+    w->ssm = block(w->size.n_state, sizeof(float));
+    w->turned = block(w->size.n_state, sizeof(float));
     w->staged = block(n_staged * bytes, 1);
     w->records = block(f->n_rows * items, sizeof(float));
     w->record = block(items, sizeof(double));
-    return w->conv != NULL && w->ssm != NULL && w->staged != NULL && w->records != NULL &&
-           w->record != NULL;
+    return w->conv != NULL && w->ssm != NULL && w->turned != NULL && w->staged != NULL &&
+           w->records != NULL && w->record != NULL;
 }
 
 static int make_attention(const struct hb_oracle *o, struct hb_oracle_work *w) {
@@ -76,41 +80,57 @@ static int make_attention(const struct hb_oracle *o, struct hb_oracle_work *w) {
         longest = context > longest ? context : longest;
         most_new = f->rows[r].n > most_new ? f->rows[r].n : most_new;
     }
-    w->keys = block(longest * w->width[1], sizeof(float));
-    w->values = block(longest * w->width[1], sizeof(float));
+    w->keys = block(longest * w->size.width[1], sizeof(float));
+    w->values = block(longest * w->size.width[1], sizeof(float));
     w->path = block(most_new, sizeof *w->path);
-    w->bound = block(w->width[3], sizeof(double));
-    w->mag = block(w->width[3], sizeof(double));
+    w->bound = block(w->size.width[3], sizeof(double));
+    w->mag = block(w->size.width[3], sizeof(double));
     return w->keys != NULL && w->values != NULL && w->path != NULL && w->bound != NULL &&
            w->mag != NULL;
 }
 
 int hb_oracle_work_make(const struct hb_oracle *o, int32_t layer_id, struct hb_oracle_work *w) {
     int32_t kind = o->config.layer_kind[layer_id];
-    hb_oracle_widths(&o->config, kind, w->width);
-    return make_common(o, w) && (kind == HB_LAYER_MAMBA2 ? make_mamba2(o, &o->layer[layer_id], w)
-                                                         : make_attention(o, w));
+    hb_oracle_sizes(&o->config, kind, &w->size);
+    return make_common(o, w) &&
+           (kind == HB_LAYER_ATTENTION ? make_attention(o, w)
+                                       : make_linear(o, &o->layer[layer_id], w));
 }
 
 /* Rounds output tokens once, to the activation type. */
 static void store_rows(struct hb_oracle_work *w, int32_t act, int64_t token, int32_t n) {
-    size_t bytes = (size_t)w->width[3] * (size_t)hb_dtype_bytes(act);
+    size_t bytes = (size_t)w->size.width[3] * (size_t)hb_dtype_bytes(act);
     for (int32_t t = 0; t < n; t++) {
-        for (int64_t i = 0; i < w->width[3]; i++) {
-            w->row_out[i] = (float)w->out[t * w->width[3] + i];
+        for (int64_t i = 0; i < w->size.width[3]; i++) {
+            w->row_out[i] = (float)w->out[t * w->size.width[3] + i];
         }
-        hb_pack(act, w->row_out, w->width[3], w->result + (size_t)(token + t) * bytes);
+        hb_pack(act, w->row_out, w->size.width[3], w->result + (size_t)(token + t) * bytes);
     }
 }
 
-/* ---- Mamba2 ---- */
+/* ---- linear layers ---- */
+
+/* Between [H, P, N] and the order of a slot; the way back is the same with P and N exchanged. */
+static const float *turn(const struct hb_config *c, int32_t rows, int32_t columns, const float *src,
+                         float *dst) {
+    if (c->state_layout != HB_STATE_KV) {
+        return src;
+    }
+    for (int64_t h = 0; h < c->n_heads; h++) {
+        const int64_t at = h * rows * columns;
+        for (int64_t i = 0; i < (int64_t)rows * columns; i++) {
+            dst[at + i % columns * rows + i / columns] = src[at + i];
+        }
+    }
+    return dst;
+}
 
 /* Rounds a state into the bytes of one slot, conv then temporal. */
 static void pack_state(const struct hb_config *c, const struct hb_ref_state *state,
                        const struct hb_oracle_layer *layer, struct hb_oracle_work *w,
                        unsigned char *bytes) {
-    int64_t n_conv = w->width[1] * (c->conv_width - 1);
-    int64_t n_ssm = w->width[0] * c->state_size;
+    int64_t n_conv = w->size.channels * w->size.window;
+    int64_t n_ssm = w->size.n_state;
     for (int64_t i = 0; i < n_conv; i++) {
         w->conv[i] = (float)state->conv[i];
     }
@@ -118,29 +138,37 @@ static void pack_state(const struct hb_config *c, const struct hb_ref_state *sta
         w->ssm[i] = (float)state->h[i];
     }
     hb_pack(c->act_dtype, w->conv, n_conv, bytes);
-    hb_pack(c->state_dtype, w->ssm, n_ssm, bytes + layer->entry[HB_POOL_CONV]);
+    hb_pack(c->state_dtype,
+            n_ssm > 0 ? turn(c, c->head_dim, c->state_size, w->ssm, w->turned) : w->ssm, n_ssm,
+            bytes + layer->entry[HB_POOL_CONV]);
 }
 
 /* Widens the stored bytes of one slot or draft node into the scratch state. */
 static void unpack_state(const struct hb_oracle *o, struct hb_oracle_work *w,
                          const unsigned char *conv, const unsigned char *ssm) {
     const struct hb_config *c = &o->config;
-    hb_unpack(c->act_dtype, conv, w->width[1] * (c->conv_width - 1), w->conv);
-    hb_unpack(c->state_dtype, ssm, w->width[0] * c->state_size, w->ssm);
-    hb_ref_state_set(c, o->state, w->conv, w->ssm);
+    hb_unpack(c->act_dtype, conv, w->size.channels * w->size.window, w->conv);
+    hb_unpack(c->state_dtype, ssm, w->size.n_state, w->ssm);
+    hb_ref_state_set(c, o->state, w->conv,
+                     w->size.n_state > 0 ? turn(c, c->state_size, c->head_dim, w->ssm, w->turned)
+                                         : w->ssm);
+}
+
+/* A slot in one pool; null where the kind has no such state. */
+static unsigned char *slot_at(const struct hb_oracle_layer *layer, int32_t pool, int32_t slot) {
+    return layer->entry[pool] > 0 ? layer->pool[pool] + (uint64_t)slot * layer->entry[pool] : NULL;
 }
 
 /* A decode row and a draft root always load their state, a prefill row only with a prefix
  * (metadata.md 4.1). */
 static void load_state(const struct hb_oracle *o, const struct hb_oracle_layer *layer,
                        const struct hb_oracle_row *row, struct hb_oracle_work *w) {
-    uint64_t slot = (uint64_t)row->slot;
     if (row->path == HB_PATH_PREFILL && row->prefix == 0) {
         hb_ref_state_zero(&o->config, o->state);
         return;
     }
-    unpack_state(o, w, layer->pool[HB_POOL_CONV] + slot * layer->entry[HB_POOL_CONV],
-                 layer->pool[HB_POOL_TEMPORAL] + slot * layer->entry[HB_POOL_TEMPORAL]);
+    unpack_state(o, w, slot_at(layer, HB_POOL_CONV, row->slot),
+                 slot_at(layer, HB_POOL_TEMPORAL, row->slot));
     if (row->w > 0) {
         hb_oracle_ring_load(&o->config, layer, row->slot, row->w, o->state);
     }
@@ -154,10 +182,10 @@ static void run_tokens(const struct hb_oracle *o, const struct hb_oracle_layer *
     const struct hb_config *c = &o->config;
     int64_t token = row->token + t;
     int saves = row->dst > 0 && row->path == HB_PATH_PREFILL;
-    (void)hb_ref_mamba2(c, &layer->params, &o->caps.profile[0][row->path][c->act_dtype], row->path,
-                        n, w->in[0] + token * w->width[0], w->in[1] + token * w->width[1],
-                        w->in[2] + token * w->width[2], o->state, w->out, NULL, NULL,
-                        saves ? o->at : NULL, saves ? row->at : 0);
+    (void)hb_ref_linear(c, layer->id, &layer->params, &o->caps.profile[0][row->path][c->act_dtype],
+                        row->path, n, w->in[0] + token * w->size.width[0],
+                        w->in[1] + token * w->size.width[1], w->in[2] + token * w->size.width[2],
+                        o->state, w->out, NULL, NULL, saves ? o->at : NULL, saves ? row->at : 0);
     store_rows(w, c->act_dtype, token, n);
 }
 
@@ -168,11 +196,11 @@ static void run_ring_token(const struct hb_oracle *o, const struct hb_oracle_lay
     const struct hb_config *c = &o->config;
     int64_t n_b = (int64_t)c->n_groups * c->state_size;
     const struct hb_ref_record to = {
-        .x = w->record, .b = w->record + w->width[0], .g = w->record + w->width[0] + n_b};
+        .x = w->record, .b = w->record + w->size.width[0], .g = w->record + w->size.width[0] + n_b};
     (void)hb_ref_mamba2_ring(
         c, &layer->params, &o->caps.profile[0][HB_PATH_DECODE][c->act_dtype], 0, 0,
-        w->in[0] + row->token * w->width[0], w->in[1] + row->token * w->width[1],
-        w->in[2] + row->token * w->width[2], o->state, w->out, NULL, NULL, &to);
+        w->in[0] + row->token * w->size.width[0], w->in[1] + row->token * w->size.width[1],
+        w->in[2] + row->token * w->size.width[2], o->state, w->out, NULL, NULL, &to);
     for (int64_t i = 0; i < hb_oracle_record_items(c); i++) {
         record[i] = (float)w->record[i];
     }
@@ -181,7 +209,7 @@ static void run_ring_token(const struct hb_oracle *o, const struct hb_oracle_lay
 
 /* Every node is one decode token from the stored state of its parent. The slots stay as they are.
  */
-static void verify_mamba2(const struct hb_oracle *o, struct hb_oracle_layer *layer,
+static void verify_linear(const struct hb_oracle *o, struct hb_oracle_layer *layer,
                           struct hb_oracle_work *w) {
     const struct hb_oracle_forward *f = &o->forward;
     const struct hb_config *c = &o->config;
@@ -211,7 +239,9 @@ static void verify_mamba2(const struct hb_oracle *o, struct hb_oracle_layer *lay
 
 static void store_slot(struct hb_oracle_layer *layer, int32_t pool, int32_t slot,
                        const unsigned char *bytes) {
-    memcpy(layer->pool[pool] + (uint64_t)slot * layer->entry[pool], bytes, layer->entry[pool]);
+    if (layer->entry[pool] > 0) {
+        memcpy(slot_at(layer, pool, slot), bytes, layer->entry[pool]);
+    }
 }
 
 /* What row r stores: its slot, whose temporal state a ring leaves alone unless it folds, its
@@ -234,7 +264,7 @@ static void store_row(const struct hb_config *c, struct hb_oracle_layer *layer,
     }
 }
 
-static void forward_mamba2(const struct hb_oracle *o, struct hb_oracle_layer *layer,
+static void forward_linear(const struct hb_oracle *o, struct hb_oracle_layer *layer,
                            struct hb_oracle_work *w) {
     const struct hb_oracle_forward *f = &o->forward;
     const struct hb_config *c = &o->config;
@@ -289,7 +319,7 @@ static void store_cache(const struct hb_oracle *o, struct hb_oracle_layer *layer
 /* Key and value in a cache slot -> position p of the context. */
 static void load_token(const struct hb_config *c, const struct hb_oracle_layer *layer,
                        int32_t cache_slot, int64_t p, struct hb_oracle_work *w) {
-    int64_t width = w->width[1];
+    int64_t width = w->size.width[1];
     uint64_t at = (uint64_t)cache_slot * layer->entry[HB_POOL_KEYS];
     hb_unpack(c->act_dtype, layer->pool[HB_POOL_KEYS] + at, width, w->keys + p * width);
     hb_unpack(c->act_dtype, layer->pool[HB_POOL_VALUES] + at, width, w->values + p * width);
@@ -311,8 +341,8 @@ static void run_attention(const struct hb_oracle *o, struct hb_oracle_layer *lay
                 load_token(c, layer, row->map[row->prefix + w->path[i]], row->prefix + i, w);
             }
             hb_ref_attention(c, &o->caps.profile[0][row->path][c->act_dtype], row->prefix + seen,
-                             w->in[0] + (row->token + t) * w->width[0], w->keys, w->values, w->out,
-                             w->bound, w->mag);
+                             w->in[0] + (row->token + t) * w->size.width[0], w->keys, w->values,
+                             w->out, w->bound, w->mag);
             store_rows(w, c->act_dtype, row->token + t, 1);
         }
     }
@@ -328,18 +358,18 @@ void hb_oracle_run(struct hb_oracle *o, int32_t layer_id, const struct hb_layer_
         return;
     }
     for (int i = 0; i < 3 && f->n_real > 0; i++) {
-        hb_unpack(act, buf_bytes(&io->in[i]), f->n_real * w->width[i], w->in[i]);
+        hb_unpack(act, buf_bytes(&io->in[i]), f->n_real * w->size.width[i], w->in[i]);
     }
     if (o->config.layer_kind[layer_id] == HB_LAYER_ATTENTION) {
         run_attention(o, layer, io, w);
     } else if (is_verify(o)) {
-        verify_mamba2(o, layer, w);
+        verify_linear(o, layer, w);
     } else {
-        forward_mamba2(o, layer, w);
+        forward_linear(o, layer, w);
         if (o->config.track_by_layer) {
             hb_oracle_track(o, layer_id);
         }
     }
     memcpy(buf_bytes(&io->out), w->result,
-           (size_t)f->phase.n_tokens * (size_t)w->width[3] * (size_t)hb_dtype_bytes(act));
+           (size_t)f->phase.n_tokens * (size_t)w->size.width[3] * (size_t)hb_dtype_bytes(act));
 }

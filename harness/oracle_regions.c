@@ -10,7 +10,7 @@
 
 /* What distinguishes the pools; shapes are in pool_shape. */
 static const struct pool_row {
-    const char *name[HB_N_LAYER_KINDS];
+    const char *name[2]; /* of a linear layer, of an attention layer */
     int32_t is_state_type, is_float, kind;
 } POOLS[HB_N_POOLS] = {
     [HB_POOL_CONV] = {{"conv", "kv_k"}, 0, 0, HB_REGION_STATE},
@@ -31,18 +31,23 @@ struct shape {
     int64_t dim[MOST_DIMS];
 };
 
+/* A conv state or a temporal state that the kind does not have makes the shapes empty. */
 static struct shape pool_shape(const struct hb_config *c, int32_t layer_kind, int32_t pool) {
-    int64_t width[4];
-    hb_oracle_widths(c, HB_LAYER_MAMBA2, width);
-    const int64_t ns = (int64_t)c->n_slots + 1, window = (int64_t)c->conv_width - 1;
-    const int64_t length = c->ring_length, sr = c->spec_rows, pad = c->pool_pad;
+    struct hb_ref_sizes size;
+    hb_oracle_sizes(c, layer_kind, &size);
+    const int is_kv = c->state_layout == HB_STATE_KV;
+    const int64_t rows = is_kv ? c->state_size : c->head_dim;
+    const int64_t columns = is_kv ? c->head_dim : c->state_size;
+    const int64_t ns = (int64_t)c->n_slots + 1, length = c->ring_length, sr = c->spec_rows;
+    const int64_t conv = size.channels, heads = size.n_state > 0 ? c->n_heads : 0;
+    const int64_t pad = c->pool_pad;
     const struct shape shapes[HB_N_POOLS] = {
-        [HB_POOL_CONV] = {3, {ns, width[1], window}},
-        [HB_POOL_TEMPORAL] = {4, {ns, c->n_heads, c->head_dim, c->state_size}},
-        [HB_POOL_CACHE_CONV] = {4, {sr, c->max_draft, width[1], window}},
-        [HB_POOL_CACHE_SSM] = {4, {sr, c->max_draft, width[0], c->state_size}},
-        [HB_POOL_CONV_PAD] = {2, {ns, pad}},
-        [HB_POOL_TEMPORAL_PAD] = {2, {ns, pad}},
+        [HB_POOL_CONV] = {3, {ns, conv, size.window}},
+        [HB_POOL_TEMPORAL] = {4, {ns, heads, rows, columns}},
+        [HB_POOL_CACHE_CONV] = {4, {sr, c->max_draft, conv, size.window}},
+        [HB_POOL_CACHE_SSM] = {4, {sr, c->max_draft, heads * rows, columns}},
+        [HB_POOL_CONV_PAD] = {2, {ns, conv > 0 ? pad : 0}},
+        [HB_POOL_TEMPORAL_PAD] = {2, {ns, heads > 0 ? pad : 0}},
         [HB_POOL_RING_X] = {4, {ns, c->n_heads, length, c->head_dim}},
         [HB_POOL_RING_B] = {4, {ns, c->n_groups, length, c->state_size}},
         [HB_POOL_RING_G] = {3, {ns, c->n_heads, length}},
@@ -51,7 +56,7 @@ static struct shape pool_shape(const struct hb_config *c, int32_t layer_kind, in
         return (struct shape){3, {c->n_kv, c->n_kv_heads, c->attn_dim}};
     }
     if (pool == HB_POOL_CACHE_CONV && c->window_layout == HB_WINDOWS_STRIP) {
-        return (struct shape){3, {sr, width[1], (int64_t)c->max_draft + c->conv_width - 2}};
+        return (struct shape){3, {sr, conv, (int64_t)c->max_draft + size.window - 1}};
     }
     return shapes[pool];
 }
@@ -92,11 +97,10 @@ static int32_t add_pools(struct hb_oracle *o, int32_t from, int32_t to) {
     for (int32_t l = 0; l < c->n_layers; l++) {
         for (int32_t pool = from; pool < to; pool++) {
             const struct pool_row *row = &POOLS[pool];
-            const char *name = row->name[c->layer_kind[l]];
+            const int is_attention = c->layer_kind[l] == HB_LAYER_ATTENTION;
+            const char *name = row->name[is_attention];
             const struct shape shape = pool_shape(c, c->layer_kind[l], pool);
-            int32_t dtype = row->is_state_type && c->layer_kind[l] == HB_LAYER_MAMBA2
-                                ? c->state_dtype
-                                : c->act_dtype;
+            int32_t dtype = row->is_state_type && !is_attention ? c->state_dtype : c->act_dtype;
             if (name == NULL || shape.dim[0] == 0 || shape.dim[1] == 0 ||
                 (shape.n > 2 && shape.dim[2] == 0)) {
                 continue;

@@ -25,7 +25,8 @@ static float *record_at(const struct hb_oracle_layer *layer, int32_t pool, int32
 static void add_record(const struct hb_config *c, const struct hb_oracle_layer *layer, int32_t slot,
                        int32_t j, int32_t head, struct hb_ref_state *state) {
     int32_t length = c->ring_length;
-    int32_t group = head / (c->n_heads / c->n_groups);
+    int32_t group = c->head_map == HB_HEADS_TILE ? head % c->n_groups
+                                                 : head / (c->n_heads / c->n_groups);
     const float *x = record_at(layer, HB_POOL_RING_X, slot, length, head, j, c->head_dim);
     const float *b = record_at(layer, HB_POOL_RING_B, slot, length, group, j, c->state_size);
     double decay = exp((double)*record_at(layer, HB_POOL_RING_G, slot, length, head, j, 1));

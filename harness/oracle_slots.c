@@ -34,8 +34,11 @@ int32_t hb_oracle_slot_take(void *handle, int32_t n, int32_t kind, int32_t *ids,
         for (int32_t l = 0; l < o->config.n_layers; l++) {
             struct hb_oracle_layer *layer = &o->layer[l];
             for (int32_t pool = HB_POOL_CONV;
-                 pool <= HB_POOL_TEMPORAL && o->config.layer_kind[l] == HB_LAYER_MAMBA2; pool++) {
-                memset(layer->pool[pool] + slot * layer->entry[pool], 0, layer->entry[pool]);
+                 pool <= HB_POOL_TEMPORAL && o->config.layer_kind[l] != HB_LAYER_ATTENTION;
+                 pool++) {
+                if (layer->entry[pool] > 0) {
+                    memset(layer->pool[pool] + slot * layer->entry[pool], 0, layer->entry[pool]);
+                }
             }
         }
     }
@@ -69,7 +72,7 @@ int32_t hb_oracle_slot_copy(void *handle, int32_t src, int32_t dst, struct hb_er
     int32_t from = hb_slot_model_slot(&o->slots, src);
     int32_t to = hb_slot_model_slot(&o->slots, dst);
     for (int32_t l = 0; l < o->config.n_layers; l++) {
-        if (o->config.layer_kind[l] == HB_LAYER_MAMBA2) {
+        if (o->config.layer_kind[l] != HB_LAYER_ATTENTION) {
             hb_oracle_state_copy(&o->layer[l], from, to);
         }
     }
@@ -105,7 +108,7 @@ int32_t hb_oracle_slot_move(void *handle, int32_t id, struct hb_error *err) {
     hb_slot_model_move(&o->slots, id);
     int32_t to = hb_slot_model_slot(&o->slots, id);
     for (int32_t l = 0; l < o->config.n_layers; l++) {
-        if (o->config.layer_kind[l] != HB_LAYER_MAMBA2) {
+        if (o->config.layer_kind[l] == HB_LAYER_ATTENTION) {
             continue;
         }
         hb_oracle_state_copy(&o->layer[l], from, to);

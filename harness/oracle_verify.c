@@ -85,32 +85,28 @@ void hb_oracle_verify_end(struct hb_oracle *o) {
 /* Where the window of channel ch after node t of row r starts. A strip holds the windows of a row
  * one column apart (state-pool.md section 4). */
 static unsigned char *window_at(const struct hb_config *c, const struct hb_oracle_layer *layer,
-                                int64_t r, int64_t t, int64_t ch, size_t item) {
-    int64_t window = c->conv_width - 1;
-    int64_t channels = (int64_t)(layer->entry[HB_POOL_CONV] / item) / window;
-    int64_t dense = ((r * c->max_draft + t) * channels + ch) * window;
-    int64_t strip = (r * channels + ch) * (c->max_draft + window - 1) + t;
-    return layer->pool[HB_POOL_CACHE_CONV] +
-           (uint64_t)(c->window_layout == HB_WINDOWS_STRIP ? strip : dense) * item;
+                                const struct hb_ref_sizes *size, int64_t node[2], int64_t ch) {
+    const int64_t r = node[0], t = node[1], window = size->window;
+    int64_t dense = ((r * c->max_draft + t) * size->channels + ch) * window;
+    int64_t strip = (r * size->channels + ch) * (c->max_draft + window - 1) + t;
+    int64_t at = c->window_layout == HB_WINDOWS_STRIP ? strip : dense;
+    return layer->pool[HB_POOL_CACHE_CONV] + at * hb_dtype_bytes(c->act_dtype);
 }
 
-/* The window after node t of row r, dense, out of the cache. */
-static void read_window(const struct hb_config *c, const struct hb_oracle_layer *layer, int32_t r,
-                        int32_t t, unsigned char *out) {
-    size_t item = (size_t)hb_dtype_bytes(c->act_dtype);
-    size_t bytes = (size_t)(c->conv_width - 1) * item;
-    for (int64_t ch = 0; (size_t)ch * bytes < layer->entry[HB_POOL_CONV]; ch++) {
-        memcpy(out + (size_t)ch * bytes, window_at(c, layer, r, t, ch, item), bytes);
-    }
-}
-
-/* And into it. */
-static void write_window(const struct hb_config *c, const struct hb_oracle_layer *layer, int32_t r,
-                         int32_t t, const unsigned char *in) {
-    size_t item = (size_t)hb_dtype_bytes(c->act_dtype);
-    size_t bytes = (size_t)(c->conv_width - 1) * item;
-    for (int64_t ch = 0; (size_t)ch * bytes < layer->entry[HB_POOL_CONV]; ch++) {
-        memcpy(window_at(c, layer, r, t, ch, item), in + (size_t)ch * bytes, bytes);
+/* The window after node t of row r, dense in `bytes`: out of the cache, or into it. */
+static void move_window(const struct hb_config *c, const struct hb_oracle_layer *layer, int32_t r,
+                        int32_t t, unsigned char *out, const unsigned char *in) {
+    struct hb_ref_sizes size;
+    hb_oracle_sizes(c, c->layer_kind[layer->id], &size);
+    int64_t node[2] = {r, t};
+    size_t bytes = (size_t)size.window * (size_t)hb_dtype_bytes(c->act_dtype);
+    for (int64_t ch = 0; ch < size.channels; ch++) {
+        unsigned char *cached = window_at(c, layer, &size, node, ch);
+        if (out != NULL) {
+            memcpy(out + (size_t)ch * bytes, cached, bytes);
+        } else if (in != NULL) {
+            memcpy(cached, in + (size_t)ch * bytes, bytes);
+        }
     }
 }
 
@@ -122,23 +118,29 @@ static unsigned char *ssm_at(const struct hb_config *c, const struct hb_oracle_l
 
 void hb_oracle_node_store(const struct hb_config *c, struct hb_oracle_layer *layer, int32_t r,
                           int32_t t, const unsigned char *bytes) {
-    write_window(c, layer, r, t, bytes);
-    memcpy(ssm_at(c, layer, r, t), bytes + layer->entry[HB_POOL_CONV],
-           layer->entry[HB_POOL_TEMPORAL]);
+    move_window(c, layer, r, t, NULL, bytes);
+    if (layer->entry[HB_POOL_TEMPORAL] > 0) {
+        memcpy(ssm_at(c, layer, r, t), bytes + layer->entry[HB_POOL_CONV],
+               layer->entry[HB_POOL_TEMPORAL]);
+    }
 }
 
-/* State of the node in row r, step `step` -> slot of an id, in every Mamba2 layer of the verify:
+/* State of the node in row r, step `step` -> slot of an id, in every linear layer of the verify:
  * bit-exact copies. */
 static void commit_entry(struct hb_oracle *o, int32_t r, int32_t step, int64_t id) {
     uint64_t slot = (uint64_t)hb_slot_model_slot(&o->slots, (int32_t)id);
     for (int32_t l = 0; l < o->config.n_layers; l++) {
         struct hb_oracle_layer *layer = &o->layer[l];
-        if (((o->verify.layers_run >> l) & 1U) && o->config.layer_kind[l] == HB_LAYER_MAMBA2) {
-            uint64_t bytes = layer->entry[HB_POOL_TEMPORAL];
-            read_window(&o->config, layer, r, step,
-                        layer->pool[HB_POOL_CONV] + slot * layer->entry[HB_POOL_CONV]);
-            memcpy(layer->pool[HB_POOL_TEMPORAL] + slot * bytes, ssm_at(&o->config, layer, r, step),
-                   bytes);
+        const uint64_t conv = layer->entry[HB_POOL_CONV], ssm = layer->entry[HB_POOL_TEMPORAL];
+        if (!((o->verify.layers_run >> l) & 1U) || o->config.layer_kind[l] == HB_LAYER_ATTENTION) {
+            continue;
+        }
+        if (conv > 0) {
+            move_window(&o->config, layer, r, step, layer->pool[HB_POOL_CONV] + slot * conv, NULL);
+        }
+        if (ssm > 0) {
+            memcpy(layer->pool[HB_POOL_TEMPORAL] + slot * ssm, ssm_at(&o->config, layer, r, step),
+                   ssm);
         }
     }
 }

@@ -15,13 +15,24 @@ static const char *pick(const char *const *names, int32_t n, int32_t i) {
 }
 
 const char *hb_op_name(int32_t op) {
-    static const char *const names[HB_N_OPS] = {"mamba2.out", "mamba2.state", "attention"};
+    static const char *const names[HB_N_OPS] = {
+        [HB_OP_MAMBA2_OUT] = "mamba2.out",         [HB_OP_MAMBA2_STATE] = "mamba2.state",
+        [HB_OP_ATTENTION] = "attention",           [HB_OP_GDN_OUT] = "gdn.out",
+        [HB_OP_GDN_STATE] = "gdn.state",           [HB_OP_KDA_OUT] = "kda.out",
+        [HB_OP_KDA_STATE] = "kda.state",           [HB_OP_LIGHTNING_OUT] = "lightning.out",
+        [HB_OP_LIGHTNING_STATE] = "lightning.state", [HB_OP_SHORT_CONV_OUT] = "short_conv.out",
+        [HB_OP_MAMBA1_OUT] = "mamba1.out",         [HB_OP_MAMBA1_STATE] = "mamba1.state"};
     return pick(names, HB_N_OPS, op);
 }
 
 const char *hb_dtype_name(int32_t dtype) {
-    static const char *const names[HB_N_FLOAT_DTYPES] = {"fp32", "bf16"};
+    static const char *const names[HB_N_FLOAT_DTYPES] = {"fp32", "bf16", "fp16"};
     return pick(names, HB_N_FLOAT_DTYPES, dtype);
+}
+
+const char *hb_form_name(int32_t form) {
+    static const char *const names[HB_N_FORMS] = {"v0", "fast"};
+    return pick(names, HB_N_FORMS, form);
 }
 
 const char *hb_phase_name(int32_t phase) {
@@ -64,7 +75,6 @@ static void add_context(cJSON *o, const struct hb_record_context *ctx, const cha
 }
 
 static void add_variant(cJSON *o, const struct hb_case *c) {
-    static const char *const forms[HB_N_FORMS] = {"v0", "fast"};
     static const char *const acts[HB_N_CONV_ACTS] = {"silu", "none"};
     static const char *const gates[HB_N_GATE_NORMS] = {"after", "before", "gate_only", "norm_only",
                                                        "none"};
@@ -72,7 +82,7 @@ static void add_variant(cJSON *o, const struct hb_case *c) {
     struct hb_config g;
     char profile[32];
     hb_case_backend_config(c, &g);
-    (void)snprintf(profile, sizeof profile, "%s.%s", pick(forms, HB_N_FORMS, g.kernel_form),
+    (void)snprintf(profile, sizeof profile, "%s.%s", hb_form_name(g.kernel_form),
                    hb_dtype_name(g.act_dtype));
     cJSON_AddStringToObject(o, "profile", profile);
     cJSON *v = cJSON_AddObjectToObject(o, "variant");
@@ -106,14 +116,17 @@ static void add_divergence(cJSON *o, const struct hb_divergence *d) {
     cJSON_AddStringToObject(at, "source", d->source);
 }
 
-static void add_ratios(cJSON *o, double ratio[HB_N_OPS][HB_N_FLOAT_DTYPES]) {
+/* A case runs in one form, which its profile names: the larger of both is that of the case. */
+static void add_ratios(cJSON *o, const struct hb_message *m) {
     cJSON *r = cJSON_AddObjectToObject(o, "max_ratio");
     for (int32_t op = 0; r && op < HB_N_OPS; op++) {
         for (int32_t t = 0; t < HB_N_FLOAT_DTYPES; t++) {
             char name[64];
             (void)snprintf(name, sizeof name, "%s.%s", hb_op_name(op), hb_dtype_name(t));
-            if (ratio[op][t] > 0) {
-                add_double(r, name, ratio[op][t]);
+            const double ratio = fmax(m->max_ratio[op][HB_FORM_V0][t],
+                                      m->max_ratio[op][HB_FORM_FAST][t]);
+            if (ratio > 0) {
+                add_double(r, name, ratio);
             }
         }
     }
@@ -141,12 +154,6 @@ char *hb_record_result(const struct hb_record_context *ctx, const struct hb_mess
         return NULL;
     }
     const struct hb_verdict *v = &m->verdict;
-    double ratio[HB_N_OPS][HB_N_FLOAT_DTYPES];
-    for (int op = 0; op < HB_N_OPS; op++) {
-        for (int t = 0; t < HB_N_FLOAT_DTYPES; t++) {
-            ratio[op][t] = m->max_ratio[op][t];
-        }
-    }
     add_context(o, ctx, "case");
     cJSON_AddStringToObject(o, "target", hb_target_name(m->target));
     cJSON_AddStringToObject(o, "id", m->id);
@@ -173,27 +180,35 @@ char *hb_record_result(const struct hb_record_context *ctx, const struct hb_mess
     cJSON_AddNumberToObject(o, "us", whole((double)m->ns * 1e-3));
     cJSON_AddNumberToObject(o, "tokens", (double)m->tokens);
     cJSON_AddNumberToObject(o, "launches", (double)m->launches);
-    add_ratios(o, ratio);
+    add_ratios(o, m);
     add_broken(o, m);
     cJSON_AddBoolToObject(o, "second_run", m->has_second_run);
     return print_and_delete(o);
 }
 
+static void add_op_row(cJSON *ops, const struct hb_run_stats *s, int32_t op, int32_t form,
+                       int32_t t) {
+    cJSON *row = s->elements[op][form][t] ? cJSON_CreateObject() : NULL;
+    if (!row) {
+        return;
+    }
+    cJSON_AddItemToArray(ops, row);
+    cJSON_AddStringToObject(row, "op", hb_op_name(op));
+    cJSON_AddStringToObject(row, "form", hb_form_name(form));
+    cJSON_AddStringToObject(row, "dtype", hb_dtype_name(t));
+    cJSON_AddNumberToObject(row, "elements", (double)s->elements[op][form][t]);
+    cJSON_AddNumberToObject(row, "vacuous", (double)s->vacuous[op][form][t]);
+    add_double(row, "median_ratio", hb_run_stats_median(s, op, form, t));
+    add_double(row, "max_ratio", s->max_ratio[op][form][t]);
+}
+
 static void add_op_table(cJSON *o, const struct hb_run_stats *s) {
     cJSON *ops = cJSON_AddArrayToObject(o, "ops");
     for (int32_t op = 0; ops && op < HB_N_OPS; op++) {
-        for (int32_t t = 0; t < HB_N_FLOAT_DTYPES; t++) {
-            cJSON *row = s->elements[op][t] ? cJSON_CreateObject() : NULL;
-            if (!row) {
-                continue;
+        for (int32_t form = 0; form < HB_N_FORMS; form++) {
+            for (int32_t t = 0; t < HB_N_FLOAT_DTYPES; t++) {
+                add_op_row(ops, s, op, form, t);
             }
-            cJSON_AddItemToArray(ops, row);
-            cJSON_AddStringToObject(row, "op", hb_op_name(op));
-            cJSON_AddStringToObject(row, "dtype", hb_dtype_name(t));
-            cJSON_AddNumberToObject(row, "elements", (double)s->elements[op][t]);
-            cJSON_AddNumberToObject(row, "vacuous", (double)s->vacuous[op][t]);
-            add_double(row, "median_ratio", hb_run_stats_median(s, op, t));
-            add_double(row, "max_ratio", s->max_ratio[op][t]);
         }
     }
 }

@@ -26,6 +26,7 @@ struct hb_record_context {
 
 /* Names for reports. */
 const char *hb_op_name(int32_t op);
+const char *hb_form_name(int32_t form);
 const char *hb_dtype_name(int32_t dtype);
 const char *hb_phase_name(int32_t phase);
 

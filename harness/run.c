@@ -14,10 +14,6 @@
 #include "harness/coverage.h"
 #include "harness/run_internal.h"
 
-int32_t hb_run_dim(const struct hb_config *config) {
-    return config->n_heads * config->head_dim + 2 * config->n_groups * config->state_size;
-}
-
 uint64_t hb_run_now(const struct hb_run *r) {
     struct timespec t;
     if (!r->o->timed || clock_gettime(CLOCK_MONOTONIC, &t) != 0) {
@@ -171,53 +167,6 @@ int32_t hb_run_region(const struct hb_run *r, const char *name, int32_t layer) {
     return -1;
 }
 
-/* --- parameters
- * -------------------------------------------------------------------------------------------------
- */
-
-static int make_params(struct hb_run *r) {
-    if (r->o->params) {
-        r->params = r->o->params;
-        return 0;
-    }
-    const struct hb_config *cfg = &r->config;
-    size_t dim = (size_t)hb_run_dim(cfg);
-    size_t inner = (size_t)cfg->n_heads * (size_t)cfg->head_dim;
-    size_t heads = (size_t)cfg->n_heads;
-    size_t per_layer = dim * (size_t)cfg->conv_width + dim + 3 * heads + inner;
-    float *next =
-        hb_run_bytes(r, HB_MEMORY_PARAMS, per_layer * (size_t)cfg->n_layers * sizeof(float));
-    if (!next) {
-        return -1;
-    }
-    const struct hb_case_config *cc = &r->c->config;
-    for (int32_t l = 0; l < cfg->n_layers; l++) {
-        struct hb_layer_params *p = &r->own_params[l];
-        const struct {
-            const float **target;
-            int32_t tensor, present;
-            size_t n;
-        } parts[] = {
-            {&p->conv_weight, HB_TENSOR_CONV_WEIGHT, 1, dim * (size_t)cfg->conv_width},
-            {&p->conv_bias, HB_TENSOR_CONV_BIAS, cc->conv_bias, dim},
-            {&p->a, HB_TENSOR_A, 1, heads},
-            {&p->dt_bias, HB_TENSOR_DT_BIAS, cc->dt_bias, heads},
-            {&p->d, HB_TENSOR_D, !cc->skip_d, heads},
-            {&p->norm_weight, HB_TENSOR_NORM_WEIGHT, 1, inner},
-        };
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-            if (!parts[i].present || cfg->layer_kind[l] != HB_LAYER_MAMBA2) {
-                continue;
-            }
-            hb_run_fill(r, parts[i].tensor, 0, l, 0, (int32_t)parts[i].n, next);
-            *parts[i].target = next;
-            next += parts[i].n;
-        }
-    }
-    r->params = r->own_params;
-    return 0;
-}
-
 /* --- life of a run
  * ---------------------------------------------------------------------------------------------- */
 
@@ -241,11 +190,7 @@ static int open_run(struct hb_run *r) {
                        got.text);
         return 0;
     }
-    if (r->o->config) {
-        r->config = *r->o->config;
-    } else {
-        hb_case_backend_config(r->c, &r->config);
-    }
+    hb_run_config(r->c, r->o, &r->config);
     r->config.defect = r->o->defect;
     if (r->o->check_off & HB_OFF_ORDER) {
         r->config.thread_order = r->config.block_order = HB_ORDER_ASCENDING;
@@ -257,7 +202,8 @@ static int open_run(struct hb_run *r) {
     if (want.status == HB_OK) {
         r->config = broken; /* the breaks left a valid configuration: it is the one to run */
     }
-    if (make_params(r)) {
+    hb_run_set_kind(r);
+    if (hb_run_make_params(r)) {
         r->no_memory = 1;
         return 0;
     }
@@ -284,7 +230,7 @@ static int open_run(struct hb_run *r) {
     for (int32_t i = 0; i < HB_MAX_REQS; i++) {
         r->request_stream[i] = i; /* of the first request of this number */
     }
-    hb_kv_alloc_init(&r->kv, r->config.n_kv, (uint32_t)r->c->config.seed);
+    hb_kv_alloc_init(&r->kv, r->c, r->config.n_kv);
     return 1;
 }
 
@@ -410,6 +356,30 @@ int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
     return 0;
 }
 
+void hb_run_config(const struct hb_case *c, const struct hb_run_options *o,
+                   struct hb_config *config) {
+    if (o->config) {
+        *config = *o->config;
+    } else {
+        hb_case_backend_config(c, config);
+    }
+}
+
+int hb_run_captured(const struct hb_adapter *backend, const struct hb_case *c,
+                    const struct hb_run_options *o, struct hb_capture *capture,
+                    struct hb_verdict *v, struct hb_run_stats *stats) {
+    struct hb_caps caps = {.struct_size = sizeof caps};
+    struct hb_config config;
+    hb_run_config(c, o, &config);
+    if (backend->describe(backend->ctx, &caps, NULL) == HB_OK && hb_run_anchors(&config, &caps)) {
+        const int failed = hb_run_once(backend, c, o, NULL, NULL, v, stats);
+        if (failed || v->kind != HB_VERDICT_PASS) {
+            return failed;
+        }
+    }
+    return hb_run_once(backend, c, o, NULL, capture, v, stats);
+}
+
 /* The verdict of the first backend stands; where it passes, the second one is compared with it. */
 static int run_pair(const struct hb_adapter *backend, const struct hb_case *c,
                     const struct hb_run_options *o, struct hb_verdict *v,
@@ -451,7 +421,8 @@ int hb_run_case(const struct hb_adapter *backend, const struct hb_case *c,
     if (o->other) {
         failed = run_pair(backend, c, o, v, stats);
     } else {
-        failed = hb_run_once(backend, c, o, NULL, wants_relation ? &capture : NULL, v, stats);
+        failed = wants_relation ? hb_run_captured(backend, c, o, &capture, v, stats)
+                                : hb_run_once(backend, c, o, NULL, NULL, v, stats);
         if (!failed && v->kind == HB_VERDICT_PASS && wants_relation) {
             hb_run_relation(backend, c, o, &capture, v, stats);
         }

@@ -8,17 +8,21 @@
 #include "harness/values.h"
 #include "harness/verdict.h"
 
-/* Operations whose error-to-bound ratios are kept apart. */
-enum hb_op { HB_OP_MAMBA2_OUT, HB_OP_MAMBA2_STATE, HB_OP_ATTENTION, HB_N_OPS };
+/* Operations whose error-to-bound ratios are kept apart, by kernel form and type: outputs and temporal states of each kind
+ * of layer. hb_op_of gives that of a kind. */
+enum hb_op {
+    HB_OP_MAMBA2_OUT, HB_OP_MAMBA2_STATE, HB_OP_ATTENTION, HB_OP_GDN_OUT, HB_OP_GDN_STATE, HB_OP_KDA_OUT, HB_OP_KDA_STATE,
+    HB_OP_LIGHTNING_OUT, HB_OP_LIGHTNING_STATE, HB_OP_SHORT_CONV_OUT, HB_OP_MAMBA1_OUT, HB_OP_MAMBA1_STATE, HB_N_OPS
+};
 enum { HB_RATIO_BINS = 64 }; /* bin b: ratio in [2^(b-63), 2^(b-62)), bin 0: smaller or exact */
 
 struct hb_run_stats {
     uint64_t cases, forwards, tokens, calls, launches;
     uint64_t second_runs;               /* relations that said something about a case */
-    uint64_t elements[HB_N_OPS][HB_N_FLOAT_DTYPES]; /* compared against a bound */
-    uint64_t vacuous[HB_N_OPS][HB_N_FLOAT_DTYPES];
-    uint64_t ratio_bins[HB_N_OPS][HB_N_FLOAT_DTYPES][HB_RATIO_BINS];
-    double max_ratio[HB_N_OPS][HB_N_FLOAT_DTYPES];
+    uint64_t elements[HB_N_OPS][HB_N_FORMS][HB_N_FLOAT_DTYPES]; /* compared against a bound */
+    uint64_t vacuous[HB_N_OPS][HB_N_FORMS][HB_N_FLOAT_DTYPES];
+    uint64_t ratio_bins[HB_N_OPS][HB_N_FORMS][HB_N_FLOAT_DTYPES][HB_RATIO_BINS];
+    double max_ratio[HB_N_OPS][HB_N_FORMS][HB_N_FLOAT_DTYPES];
     uint64_t pair_cases, pair_elements, pair_bit_equal; /* comparisons with a second backend */
     double pair_max_ratio;                              /* |a - b| / (B1 + B2) */
     uint64_t exact_bytes;               /* compared byte for byte */
@@ -41,7 +45,7 @@ struct hb_observer {
 /* Working memory that one run leaves to the next: a campaign runs millions of cases, and fresh memory is slow, most of all
  * under AddressSanitizer. Zero-initialised is valid. Never shared by two runs at a time. */
 enum hb_memory_use { HB_MEMORY_RUN, HB_MEMORY_REGIONS, HB_MEMORY_PARAMS, HB_MEMORY_FLOATS, HB_MEMORY_DOUBLES,
-                     HB_MEMORY_FORWARD, HB_MEMORY_HOST, HB_MEMORY_PACKED, HB_N_MEMORY_USES };
+                     HB_MEMORY_FORWARD, HB_MEMORY_HOST, HB_MEMORY_PACKED, HB_MEMORY_LAYOUT, HB_N_MEMORY_USES };
 enum { HB_MEMORY_STATES = 32 };
 struct hb_ref_state;
 struct hb_run_memory {
@@ -90,8 +94,10 @@ int hb_run_case(const struct hb_adapter *backend, const struct hb_case *c, const
                 struct hb_verdict *v, struct hb_run_stats *stats);
 
 void hb_run_stats_add(struct hb_run_stats *to, const struct hb_run_stats *from);
-/* Median error-to-bound ratio of one op and type from the bins (upper edge of the median bin), 0 if none. */
-double hb_run_stats_median(const struct hb_run_stats *s, int32_t op, int32_t dtype);
+/* Median error-to-bound ratio of one op, form and type from the bins (upper edge of the median bin), 0 if none. */
+double hb_run_stats_median(const struct hb_run_stats *s, int32_t op, int32_t form, int32_t dtype);
+/* enum hb_op of a layer kind's outputs, or of its temporal state. */
+int32_t hb_op_of(int32_t layer_kind, int32_t is_state);
 
 /* The relations of invariants.md as records. */
 struct hb_relation {

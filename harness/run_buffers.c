@@ -48,12 +48,12 @@ static int size_buffers(struct hb_run *r, const struct hb_forward *f, int32_t la
                         struct hb_layer_buffers *lb) {
     const struct hb_config *cfg = &r->config;
     int32_t is_attention = cfg->layer_kind[layer] == HB_LAYER_ATTENTION;
-    int32_t inner = cfg->n_heads * cfg->head_dim;
-    const int32_t mamba[4] = {inner, hb_run_dim(cfg), cfg->n_heads, inner};
     const int32_t q = cfg->n_q_heads * cfg->attn_dim;
     const int32_t kv = cfg->n_kv_heads * cfg->attn_dim;
     const int32_t attention[4] = {q, kv, kv, q};
-    memcpy(lb->width, is_attention ? attention : mamba, sizeof lb->width);
+    for (int k = 0; k < 4; k++) { /* 0: the kind does not read the buffer */
+        lb->width[k] = is_attention ? attention[k] : (int32_t)r->sizes.width[k];
+    }
     int64_t total = 0;
     int32_t widest = 1;
     for (int k = 0; k < 4; k++) {

@@ -72,11 +72,34 @@ void hb_run_capture_output(struct hb_run *r, const struct hb_live_row *row, int3
     memcpy(item->bound, bound, (size_t)n * sizeof *bound);
 }
 
+/* States of a name's slot in one layer; 0 or -1 (no memory). */
+static int capture_layer(struct hb_run *r, int32_t name, int32_t slot, int32_t layer) {
+    const struct hb_ref_state *ref = r->content[slot].ref[layer];
+    const size_t n_conv = (size_t)r->n_conv, n_ssm = (size_t)r->n_ssm;
+    float *conv = malloc((n_conv + 1) * sizeof *conv);
+    float *ssm = malloc((n_ssm + 1) * sizeof *ssm);
+    double *bound = malloc((n_ssm + 1) * sizeof *bound);
+    r->capture->slot[name].conv[layer] = conv;
+    r->capture->slot[name].ssm[layer] = ssm;
+    r->capture->slot[name].bound[layer] = bound;
+    if (!conv || !ssm || !bound) {
+        return -1;
+    }
+    hb_run_read_slot(r, layer, slot, conv, ssm);
+    const struct hb_profile *p =
+        &r->caps.profile[r->config.kernel_form][HB_PATH_PREFILL][r->config.act_dtype];
+    hb_ref_state_bounds(&r->config, p, ref, 0, bound);
+    /* records that are not folded: temporal is an earlier state, of which the content says nothing
+     */
+    for (size_t i = 0; i < n_ssm && r->slots.write_pos[slot] > 0; i++) {
+        bound[i] = INFINITY;
+    }
+    return 0;
+}
+
 void hb_run_capture_slots(struct hb_run *r) {
-    int32_t n_conv = hb_run_dim(&r->config) * (r->config.conv_width - 1);
-    int32_t n_ssm = r->config.n_heads * r->config.head_dim * r->config.state_size;
-    r->capture->n_conv = n_conv;
-    r->capture->n_ssm = n_ssm;
+    r->capture->n_conv = r->n_conv;
+    r->capture->n_ssm = r->n_ssm;
     for (int32_t k = 0; k < r->n_names; k++) {
         const int32_t slot = hb_run_slot(r, r->name[k]);
         const struct hb_content *content = &r->content[slot];
@@ -88,38 +111,11 @@ void hb_run_capture_slots(struct hb_run *r) {
         r->capture->slot[k].pos = content->pos;
         r->capture->slot[k].branch = content->branch;
         r->capture->slot[k].cursor = r->slots.write_pos[slot];
-        /* records that are not folded: temporal is an earlier state, of which the content says
-         * nothing */
-        const int is_pending = r->slots.write_pos[slot] > 0;
         r->capture->slot[k].is_track = r->name_is_track[k];
         for (int32_t l = 0; l < r->config.n_layers; l++) {
-            int32_t rc = hb_run_region(r, "conv", l);
-            int32_t rs = hb_run_region(r, "temporal", l);
-            if (rc < 0 || rs < 0 || !content->ref[l]) {
-                continue;
-            }
-            float *conv = malloc((size_t)n_conv * sizeof *conv);
-            float *ssm = malloc((size_t)n_ssm * sizeof *ssm);
-            double *bound = malloc((size_t)n_ssm * sizeof *bound);
-            r->capture->slot[k].conv[l] = conv;
-            r->capture->slot[k].ssm[l] = ssm;
-            r->capture->slot[k].bound[l] = bound;
-            if (!conv || !ssm || !bound) {
+            if (content->ref[l] && capture_layer(r, k, slot, l)) {
                 r->no_memory = 1;
                 return;
-            }
-            int32_t cb = hb_dtype_bytes(r->region[rc].dtype);
-            int32_t sb = hb_dtype_bytes(r->region[rs].dtype);
-            const size_t at = (size_t)slot;
-            hb_unpack(r->region[rc].dtype, r->mirror[rc] + at * (size_t)n_conv * (size_t)cb, n_conv,
-                      conv);
-            hb_unpack(r->region[rs].dtype, r->mirror[rs] + at * (size_t)n_ssm * (size_t)sb, n_ssm,
-                      ssm);
-            const struct hb_profile *p =
-                &r->caps.profile[r->config.kernel_form][HB_PATH_PREFILL][r->config.act_dtype];
-            hb_ref_state_bounds(&r->config, p, content->ref[l], 0, bound);
-            for (int32_t i = 0; i < n_ssm && is_pending; i++) {
-                bound[i] = INFINITY;
             }
         }
     }

@@ -40,7 +40,7 @@ static int32_t list_moves(const struct hb_run *r, const struct hb_commit *c, str
     return n;
 }
 
-/* want := the node's bytes in every Mamba2 layer that ran in the verify. */
+/* want := the node's bytes in every linear layer that ran in the verify. */
 static void want_move(struct hb_run *r, const struct move *m) {
     static const char *const names[][2] = {{"intermediate_conv", "conv"},
                                            {"intermediate_ssm", "temporal"}};
@@ -106,6 +106,9 @@ static void advance(struct hb_run *r, const struct move *m) {
         const struct hb_ref_state *from = row->state[l][m->node];
         if ((r->verified.layers_run >> l & 1) && from && content->ref[l]) {
             hb_ref_state_copy(&r->config, content->ref[l], from);
+            if (r->is_anchored) {
+                hb_run_set_state(r, l, m->slot, content->ref[l]);
+            }
         }
     }
     free(loc);

@@ -10,8 +10,8 @@
 
 /* Order-preserving integer of a value in the stored type. */
 static int64_t ordered(int32_t dtype, double x) {
-    if (dtype == HB_BF16) {
-        uint16_t b = hb_bf16_from_float((float)x);
+    if (dtype != HB_FP32) {
+        uint16_t b = dtype == HB_FP16 ? hb_fp16_from_float((float)x) : hb_bf16_from_float((float)x);
         return b & 0x8000 ? -(int64_t)(b & 0x7fff) : (int64_t)b;
     }
     float f = (float)x;
@@ -160,22 +160,28 @@ static int bin_of(double ratio) {
     return bin < 0 ? 0 : bin >= HB_RATIO_BINS ? HB_RATIO_BINS - 1 : bin;
 }
 
+/* Of each float type: the largest number, and what its smallest numbers may be off by through
+ * underflow alone. */
+static const struct {
+    double largest, underflow;
+} formats[HB_N_FLOAT_DTYPES] = {
+    [HB_FP32] = {3.3895e38, 0x1p-100}, [HB_BF16] = {3.3895e38, 0x1p-100}, [HB_FP16] = {65504, 0x1p-22}};
+
 /* tolerance.md section 5 rule 5: what a non-finite result may be. */
-static int outside(double got, double want, double bound) {
+static int outside(int32_t dtype, double got, double want, double bound) {
     if (!isfinite(want) || !isfinite(bound)) {
         return 0; /* the input was not finite: nothing is claimed */
     }
     if (!isfinite(got)) {
-        return fabs(want) + bound < 3.3895e38;
+        return fabs(want) + bound < formats[dtype].largest;
     }
     return fabs(got - want) > bound;
 }
 
 /* tolerance.md section 5 rule 4. Exact zeros and values below the normal range have a bound for
  * underflow alone, which is larger than their magnitude but no cover for an error. */
-static int is_vacuous(double bound, double mag) {
-    const double underflow = 0x1p-100;
-    return bound > mag && bound > underflow && isfinite(mag);
+static int is_vacuous(int32_t dtype, double bound, double mag) {
+    return bound > mag && bound > formats[dtype].underflow && isfinite(mag);
 }
 
 /* Elements are counted from one comparison to the next; the chosen one is changed. */
@@ -190,15 +196,15 @@ static void tamper(struct hb_run *r, int32_t kind, int64_t n, float *got) {
     r->tampered += n;
 }
 
-static void count_elements(struct hb_run_stats *s, int32_t op, int32_t dtype, int64_t n,
-                           const float *got, const double *want, const double *bound,
+static void count_elements(struct hb_run_stats *s, int32_t op, int32_t form, int32_t dtype,
+                           int64_t n, const float *got, const double *want, const double *bound,
                            const double *mag) {
-    uint64_t *bins = s->ratio_bins[op][dtype];
-    double largest = s->max_ratio[op][dtype];
+    uint64_t *bins = s->ratio_bins[op][form][dtype];
+    double largest = s->max_ratio[op][form][dtype];
     uint64_t vacuous = 0;
     for (int64_t i = 0; i < n; i++) {
         const double err = fabs((double)got[i] - want[i]);
-        vacuous += (uint64_t)is_vacuous(bound[i], mag[i]);
+        vacuous += (uint64_t)is_vacuous(dtype, bound[i], mag[i]);
         if (!isfinite(err) || !isfinite(bound[i])) {
             continue;
         }
@@ -206,20 +212,23 @@ static void count_elements(struct hb_run_stats *s, int32_t op, int32_t dtype, in
         bins[bin_of(ratio)]++;
         largest = ratio > largest ? ratio : largest;
     }
-    s->elements[op][dtype] += (uint64_t)n;
-    s->vacuous[op][dtype] += vacuous;
-    s->max_ratio[op][dtype] = largest;
+    s->elements[op][form][dtype] += (uint64_t)n;
+    s->vacuous[op][form][dtype] += vacuous;
+    s->max_ratio[op][form][dtype] = largest;
 }
 
-int64_t hb_run_compare_bounds(struct hb_run *r, int32_t op, int32_t dtype, int64_t n, float *got,
-                              const double *want, const double *bound, const double *mag) {
+int64_t hb_run_compare_bounds(struct hb_run *r, int32_t layer, int32_t is_state, int64_t n,
+                              float *got, const double *want, const double *bound,
+                              const double *mag) {
+    const int32_t op = hb_op_of(r->config.layer_kind[layer], is_state);
+    const int32_t dtype = is_state ? r->config.state_dtype : r->config.act_dtype;
     int64_t first = 0;
-    tamper(r, op == HB_OP_MAMBA2_STATE ? 2 : 0, n, got);
-    while (first < n && !outside((double)got[first], want[first], bound[first])) {
+    tamper(r, is_state ? 2 : 0, n, got);
+    while (first < n && !outside(dtype, (double)got[first], want[first], bound[first])) {
         first++;
     }
     if (r->stats) {
-        count_elements(r->stats, op, dtype, n, got, want, bound, mag);
+        count_elements(r->stats, op, r->config.kernel_form, dtype, n, got, want, bound, mag);
     }
     return first == n || (r->o->check_off & HB_OFF_NUMERIC) ? -1 : first;
 }

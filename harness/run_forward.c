@@ -10,12 +10,10 @@
 
 static void dump_layer(struct hb_run *r, const struct hb_forward *f, int32_t layer,
                        const struct hb_layer_buffers *lb) {
-    static const char *const names[2][4] = {{"in.z", "in.xbc", "in.dt", "out.y"},
-                                            {"in.q", "in.k", "in.v", "out.o"}};
-    int32_t is_attention = r->config.layer_kind[layer] == HB_LAYER_ATTENTION;
     for (int k = 0; k < 4 && r->o->dump_dir; k++) {
-        if (hb_dump_floats(&r->dump, r->step, layer, names[is_attention][k], f->n_tokens,
-                           lb->width[k], lb->host[k])) {
+        if (lb->width[k] > 0 && hb_dump_floats(&r->dump, r->step, layer,
+                                               hb_run_buffer_name(r, layer, k), f->n_tokens,
+                                               lb->width[k], lb->host[k])) {
             r->no_memory = 1;
             return;
         }
@@ -175,7 +173,7 @@ static void break_table(struct hb_run *r, int undo, int32_t *saved) {
 static void poison_fresh(struct hb_run *r, const struct hb_forward *f) {
     struct hb_error e = {.struct_size = sizeof e};
     if (f->step->kind != HB_STEP_FORWARD) {
-        return; /* entries run attention layers only */
+        return; /* an entry runs one layer, and may be refused: then nothing overwrites the poison */
     }
     for (int32_t i = 0; i < f->n_live; i++) {
         if (f->live[i].has_init || f->live[i].slot == 0) {

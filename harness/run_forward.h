@@ -89,6 +89,8 @@ int hb_run_refill_buffers(struct hb_run *r, const struct hb_forward *f, int32_t 
                           struct hb_layer_buffers *lb, int32_t write);
 
 /* run_outputs.c */
+/* Input 0..2 of a token, widened; null where the layer's kind does not read it. */
+const float *hb_run_token(const struct hb_layer_buffers *lb, int32_t input, int64_t token);
 /* After a layer call: output and guards, padding, every live token. */
 int hb_run_read_output(struct hb_run *r, const struct hb_forward *f, struct hb_layer_buffers *lb);
 void hb_run_check_padding(struct hb_run *r, const struct hb_forward *f, int32_t layer,
@@ -122,7 +124,8 @@ void hb_run_want_kv(struct hb_run *r, const struct hb_forward *f, int32_t layer,
                     const struct hb_layer_buffers *lb);
 /* want := the state's window. */
 void hb_run_want_conv(struct hb_run *r, struct hb_entry e, const struct hb_ref_state *state);
-/* A temporal state within its bound; afterwards its bytes are accepted as they are. token: of the batch. */
+/* A temporal state within its bound; afterwards its bytes are accepted as they are. token: of the batch; what: behind the
+ * kind's name. */
 void hb_run_check_temporal(struct hb_run *r, const struct hb_forward *f, int32_t layer,
                            const struct hb_live_row *row, int64_t token, struct hb_entry e,
                            const struct hb_ref_state *state, const char *check, const char *what);
@@ -163,7 +166,7 @@ void hb_run_poison_static(struct hb_run *r, int32_t bs);
 
 /* run_verify.c */
 void hb_run_plan_tree(struct hb_run *r, const struct hb_forward *f, struct hb_live_row *row);
-void hb_run_verify_mamba2(struct hb_run *r, struct hb_forward *f, int32_t layer,
+void hb_run_verify_linear(struct hb_run *r, struct hb_forward *f, int32_t layer,
                           struct hb_layer_buffers *lb);
 void hb_run_verify_attention(struct hb_run *r, struct hb_forward *f, int32_t layer,
                              struct hb_layer_buffers *lb);

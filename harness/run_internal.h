@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Inside of the executor: what the harness knows while a case runs. Files: run.c (life of a run), run_regions.c and
- * run_tables.c (regions, and the tables among them), run_slots.c and run_take.c (slot steps), run_graph.c (captures),
- * ping_pong.c and prefix_cache.c (the scheduler's side of tracking), run_forward.h and its rooms (forwards, entries, commits),
- * run_compare.c (comparisons), run_stats.c (statistics), run_twist.c and relations.c (transformed second runs). */
+ * run_tables.c (regions, and the tables among them), run_kinds.c (what differs between kinds of layers), run_slots.c and
+ * run_take.c (slot steps), run_graph.c (captures), ping_pong.c and prefix_cache.c (the scheduler's side of tracking),
+ * run_forward.h and its rooms (forwards, entries, commits), run_compare.c (comparisons), run_stats.c (statistics), run_twist.c and relations.c (transformed second runs). */
 #ifndef HB_HARNESS_RUN_INTERNAL_H
 #define HB_HARNESS_RUN_INTERNAL_H
 
@@ -24,7 +24,7 @@ struct hb_content {
     int64_t pos, branch;
     int32_t *loc; /* KV token slots of positions 0..pos-1 */
     int64_t n_loc;
-    struct hb_ref_state *ref[HB_MAX_LAYERS]; /* Mamba2 layers */
+    struct hb_ref_state *ref[HB_MAX_LAYERS]; /* linear layers */
 };
 
 /* The branch of a token whose node is the rank-th child of its parent (from 0). */
@@ -117,6 +117,10 @@ struct hb_run {
     struct hb_twist twist;
     struct hb_caps caps;
     struct hb_config config;
+    int32_t kind;             /* of the linear layers; Mamba2 where there are none */
+    struct hb_ref_sizes sizes; /* of that kind */
+    int32_t n_conv, n_ssm;     /* elements of one slot's states, 0: the kind has none */
+    int32_t is_anchored;       /* each call of the reference starts from the state that the backend stored (hb_run_anchors) */
     const struct hb_layer_params *params;
     struct hb_layer_params own_params[HB_MAX_LAYERS];
     struct hb_run_memory *memory;
@@ -157,7 +161,6 @@ int hb_run_judge(struct hb_run *r, const char *call, const char *place, const st
                  int32_t got_status, const struct hb_error *got);
 void hb_run_fill(struct hb_run *r, int32_t tensor, int32_t stream, int32_t layer, int64_t position,
                  int32_t n, float *out);
-int32_t hb_run_dim(const struct hb_config *config);
 uint64_t hb_run_now(const struct hb_run *r);
 /* Adds the time since hb_run_now() was `since` to a phase (enum hb_phase). */
 void hb_run_phase(const struct hb_run *r, int32_t phase, uint64_t since);
@@ -209,6 +212,27 @@ int hb_content_copy(struct hb_run *r, struct hb_content *dst, const struct hb_co
                     int64_t n_loc);
 int hb_content_zero(struct hb_run *r, struct hb_content *content, int32_t stream);
 
+/* run_kinds.c: what differs between the kinds of linear layers */
+/* What the run's configuration, which is accepted, says of its kind. */
+void hb_run_set_kind(struct hb_run *r);
+int hb_run_is_linear(const struct hb_run *r, int32_t layer);
+/* The parameters that the layer's kind reads, from the run's values; 0 or -1 (no memory). */
+int hb_run_make_params(struct hb_run *r);
+/* Names of the layer's buffers 0..3, for dumps, and what it is called in checks and texts: "mamba2", .. */
+const char *hb_run_buffer_name(const struct hb_run *r, int32_t layer, int32_t buffer);
+const char *hb_run_kind_name(int32_t layer_kind);
+/* A slot's temporal state from its bytes to [H, P, N], or to its bytes, whatever the layout of the state. */
+void hb_run_unpack_ssm(struct hb_run *r, int32_t region, const uint8_t *from, float *to);
+void hb_run_pack_ssm(struct hb_run *r, int32_t region, const float *from, uint8_t *to);
+/* What the slot holds in the mirror: conv [n_conv] and temporal [H, P, N], zeros where the layer has no such region. */
+void hb_run_read_slot(struct hb_run *r, int32_t layer, int32_t slot, float *conv, float *ssm);
+/* state := the same, as an exact value. */
+void hb_run_set_state(struct hb_run *r, int32_t layer, int32_t slot, struct hb_ref_state *state);
+/* Kind of the linear layers, Mamba2 where there are none. */
+int32_t hb_run_linear_kind(const struct hb_config *config);
+/* 1 if the reference of this kind and form starts each call from the stored state. */
+int hb_run_anchors(const struct hb_config *config, const struct hb_caps *caps);
+
 /* run_twist.c: before the first step */
 void hb_run_rotate_slots(struct hb_run *r);
 
@@ -239,8 +263,9 @@ void hb_run_compare_regions(struct hb_run *r, int32_t kind, const char *check, c
 /* Some bytes of one region only; -1 and a verdict of kind state if they differ. */
 int hb_run_compare_bytes(struct hb_run *r, int32_t region, size_t at, size_t bytes,
                          const char *check, const char *place);
-/* n elements against value and bound; counts, observes, tampers. Returns index of the first element outside, or -1. */
-int64_t hb_run_compare_bounds(struct hb_run *r, int32_t op, int32_t dtype, int64_t n, float *got,
+/* n elements of a layer's output, or of its temporal state, against value and bound; counts, tampers. Returns index of the
+ * first element outside, or -1. */
+int64_t hb_run_compare_bounds(struct hb_run *r, int32_t layer, int32_t is_state, int64_t n, float *got,
                               const double *want, const double *bound, const double *mag);
 uint64_t hb_ulp_distance(int32_t dtype, double a, double b);
 
@@ -252,5 +277,11 @@ void hb_run_relation(const struct hb_adapter *backend, const struct hb_case *c,
 int hb_run_once(const struct hb_adapter *backend, const struct hb_case *c,
                 const struct hb_run_options *o, const struct hb_twist *twist,
                 struct hb_capture *capture, struct hb_verdict *v, struct hb_run_stats *stats);
+/* The same for a run whose capture is compared with that of another one. Bounds of a capture are against what both compute;
+ * where those of a plain run are against what its own backend stored, the case runs plainly first. */
+int hb_run_captured(const struct hb_adapter *backend, const struct hb_case *c, const struct hb_run_options *o,
+                    struct hb_capture *capture, struct hb_verdict *v, struct hb_run_stats *stats);
+/* The configuration that the options give, or the case's own. */
+void hb_run_config(const struct hb_case *c, const struct hb_run_options *o, struct hb_config *config);
 
 #endif

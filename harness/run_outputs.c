@@ -4,7 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "harness/record.h"
 #include "harness/run_forward.h"
+
+const float *hb_run_token(const struct hb_layer_buffers *lb, int32_t input, int64_t token) {
+    return lb->width[input] > 0 ? lb->host[input] + token * lb->width[input] : NULL;
+}
 
 int hb_run_read_output(struct hb_run *r, const struct hb_forward *f, struct hb_layer_buffers *lb) {
     struct hb_error e = {.struct_size = sizeof e};
@@ -67,7 +72,7 @@ void hb_run_report(struct hb_run *r, const struct hb_forward *f, const struct hb
     at->bound = w->bound;
     at->ulp = hb_ulp_distance(w->dtype, w->got, w->want);
     (void)snprintf(at->source, sizeof at->source, "%s tier-1 %s %s", what,
-                   w->dtype == HB_BF16 ? "bf16" : "fp32",
+                   hb_dtype_name(w->dtype),
                    row->is_decode || !hb_run_profile(r, row)->chunked ? "recurrence" : "chunked");
     char where[64];
     (void)snprintf(where, sizeof where, "%.30s %.30s", f->place, what);
@@ -85,9 +90,8 @@ void hb_run_check_row(struct hb_run *r, struct hb_forward *f, int32_t layer,
     int32_t is_attention = r->config.layer_kind[layer] == HB_LAYER_ATTENTION;
     int32_t width = lb->width[3];
     float *got = lb->host[3] + (int64_t)row->first * width;
-    int32_t op = is_attention ? HB_OP_ATTENTION : HB_OP_MAMBA2_OUT;
     int64_t n = (int64_t)row->length * width;
-    int64_t bad = hb_run_compare_bounds(r, op, r->config.act_dtype, n, got, out, bound, mag);
+    int64_t bad = hb_run_compare_bounds(r, layer, 0, n, got, out, bound, mag);
     for (int32_t t = 0; t < row->length && r->o->see_token; t++) {
         int64_t at = (int64_t)t * width;
         r->o->see_token(r->o->see_token_ctx, r->step, layer, row->first + t, width, out + at,
@@ -103,8 +107,12 @@ void hb_run_check_row(struct hb_run *r, struct hb_forward *f, int32_t layer,
                                    .got = (double)got[bad],
                                    .want = out[bad],
                                    .bound = bound[bad]};
-        hb_run_report(r, f, row, &w, is_attention ? "attention" : "mamba2.y", HB_VERDICT_NUMERIC,
-                      is_attention ? "numeric.attention" : "numeric.mamba2");
+        const char *kind = hb_run_kind_name(r->config.layer_kind[layer]);
+        char what[32];
+        char check[32];
+        (void)snprintf(what, sizeof what, is_attention ? "%s" : "%s.y", kind);
+        (void)snprintf(check, sizeof check, "numeric.%s", kind);
+        hb_run_report(r, f, row, &w, what, HB_VERDICT_NUMERIC, check);
         return;
     }
     for (int32_t t = 0; t < row->length && (r->capture || r->o->observer); t++) {
@@ -119,7 +127,7 @@ void hb_run_check_row(struct hb_run *r, struct hb_forward *f, int32_t layer,
     }
 }
 
-static void check_mamba2(struct hb_run *r, struct hb_forward *f, int32_t layer,
+static void check_linear(struct hb_run *r, struct hb_forward *f, int32_t layer,
                          struct hb_layer_buffers *lb) {
     for (int32_t i = 0; i < f->n_live && !hb_run_done(r); i++) {
         struct hb_live_row *row = &f->live[i];
@@ -149,11 +157,10 @@ static void check_mamba2(struct hb_run *r, struct hb_forward *f, int32_t layer,
             if (hb_run_ring_token(r, f, i, layer, lb, state, d)) {
                 return;
             }
-        } else if (hb_ref_mamba2(&r->config, &r->params[layer], p, path, row->length,
-                                 lb->host[0] + (int64_t)row->first * lb->width[0],
-                                 lb->host[1] + (int64_t)row->first * lb->width[1],
-                                 lb->host[2] + (int64_t)row->first * lb->width[2], state, d, d + n,
-                                 d + 2 * n, f->at[i][layer], row->after)) {
+        } else if (hb_ref_linear(&r->config, layer, &r->params[layer], p, path, row->length,
+                                 hb_run_token(lb, 0, row->first), hb_run_token(lb, 1, row->first),
+                                 hb_run_token(lb, 2, row->first), state, d, d + n, d + 2 * n,
+                                 f->at[i][layer], row->after)) {
             r->no_memory = 1;
             return;
         }
@@ -205,8 +212,8 @@ void hb_run_check_outputs(struct hb_run *r, struct hb_forward *f, int32_t layer,
                           struct hb_layer_buffers *lb) {
     int is_attention = r->config.layer_kind[layer] == HB_LAYER_ATTENTION;
     if (f->mode == HB_MODE_TARGET_VERIFY) {
-        (is_attention ? hb_run_verify_attention : hb_run_verify_mamba2)(r, f, layer, lb);
+        (is_attention ? hb_run_verify_attention : hb_run_verify_linear)(r, f, layer, lb);
     } else {
-        (is_attention ? check_attention : check_mamba2)(r, f, layer, lb);
+        (is_attention ? check_attention : check_linear)(r, f, layer, lb);
     }
 }

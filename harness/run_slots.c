@@ -20,7 +20,7 @@ int hb_content_zero(struct hb_run *r, struct hb_content *content, int32_t stream
     content->pos = 0;
     content->branch = 0;
     for (int32_t l = 0; l < r->config.n_layers; l++) {
-        if (r->config.layer_kind[l] != HB_LAYER_MAMBA2) {
+        if (!hb_run_is_linear(r, l)) {
             continue;
         }
         if (content->ref[l]) {

@@ -2,6 +2,7 @@
  * What the regions must hold after a forward, and what the harness knows of the slots from then on.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +34,7 @@ static void allow(struct hb_run *r, struct hb_entry e) {
 }
 
 void hb_run_want_conv(struct hb_run *r, struct hb_entry e, const struct hb_ref_state *state) {
-    int32_t n = hb_run_dim(&r->config) * (r->config.conv_width - 1);
+    const int32_t n = r->n_conv;
     float *values = hb_run_floats(r, (size_t)n);
     if (!values) {
         return;
@@ -57,20 +58,19 @@ void hb_run_want_conv(struct hb_run *r, struct hb_entry e, const struct hb_ref_s
 void hb_run_check_temporal(struct hb_run *r, const struct hb_forward *f, int32_t layer,
                            const struct hb_live_row *row, int64_t token, struct hb_entry e,
                            const struct hb_ref_state *state, const char *check, const char *what) {
-    int32_t n = r->config.n_heads * r->config.head_dim * r->config.state_size;
+    const int32_t n = r->n_ssm;
     float *got = hb_run_floats(r, (size_t)n);
     double *bound = hb_run_doubles(r, 2 * (size_t)n);
     if (!got || !bound) {
         return;
     }
     double *mag = bound + n;
-    hb_unpack(r->region[e.region].dtype, r->actual[e.region] + e.at, n, got);
+    hb_run_unpack_ssm(r, e.region, r->actual[e.region] + e.at, got);
     hb_ref_state_bounds(&r->config, hb_run_profile(r, row), state, 0, bound);
     for (int32_t i = 0; i < n; i++) {
         mag[i] = state->m[i] > fabs(state->h[i]) ? state->m[i] : fabs(state->h[i]);
     }
-    int64_t bad = hb_run_compare_bounds(r, HB_OP_MAMBA2_STATE, r->config.state_dtype, n, got,
-                                        state->h, bound, mag);
+    int64_t bad = hb_run_compare_bounds(r, layer, 1, n, got, state->h, bound, mag);
     if (bad >= 0 && !(r->o->check_off & HB_OFF_STATE)) {
         const struct hb_where w = {.layer = layer,
                                    .token = token,
@@ -80,7 +80,9 @@ void hb_run_check_temporal(struct hb_run *r, const struct hb_forward *f, int32_t
                                    .got = (double)got[bad],
                                    .want = state->h[bad],
                                    .bound = bound[bad]};
-        hb_run_report(r, f, row, &w, what, HB_VERDICT_STATE, check);
+        char where[32];
+        (void)snprintf(where, sizeof where, "%s.%s", hb_run_kind_name(r->kind), what);
+        hb_run_report(r, f, row, &w, where, HB_VERDICT_STATE, check);
         return;
     }
     if (r->o->observer && !row->is_verify) {
@@ -98,7 +100,7 @@ static void charge_store(struct hb_run *r, const struct hb_live_row *row,
         return;
     }
     const struct hb_profile *p = hb_run_profile(r, row);
-    int32_t n = r->config.n_heads * r->config.head_dim * r->config.state_size;
+    const int32_t n = r->n_ssm;
     double *before = hb_run_doubles(r, 2 * (size_t)n);
     if (!before) {
         return;
@@ -113,7 +115,7 @@ static void charge_store(struct hb_run *r, const struct hb_live_row *row,
 
 static void observe_conv(struct hb_run *r, int32_t layer, const struct hb_live_row *row,
                          struct hb_entry e, const struct hb_ref_state *state) {
-    int32_t n = hb_run_dim(&r->config) * (r->config.conv_width - 1);
+    const int32_t n = r->n_conv;
     float *got = hb_run_floats(r, (size_t)n);
     if (r->o->observer && got) {
         hb_unpack(r->region[e.region].dtype, r->actual[e.region] + e.at, n, got);
@@ -122,67 +124,132 @@ static void observe_conv(struct hb_run *r, int32_t layer, const struct hb_live_r
     }
 }
 
+/* The parts of a slot's state in one layer; region -1: the kind has none. */
+enum { CONV, TEMPORAL, N_STATES };
+static const char *const state_names[N_STATES] = {"conv", "temporal"};
+
+static void find_entries(const struct hb_run *r, int32_t layer, int32_t slot,
+                         struct hb_entry e[N_STATES]) {
+    for (int k = 0; k < N_STATES; k++) {
+        const int32_t region = hb_run_region(r, state_names[k], layer);
+        e[k] = region < 0 ? (struct hb_entry){.region = -1} : hb_run_slot_entry(r, region, slot);
+    }
+}
+
+static void allow_entries(struct hb_run *r, const struct hb_entry e[N_STATES]) {
+    for (int k = 0; k < N_STATES; k++) {
+        if (e[k].region >= 0) {
+            allow(r, e[k]);
+        }
+    }
+}
+
+/* The final state and a decode copy are the row's own bytes (invariant 38). */
+static void check_copy(struct hb_run *r, const struct hb_forward *f,
+                       const struct hb_entry own[N_STATES], const struct hb_entry to[N_STATES]) {
+    for (int k = N_STATES - 1; k >= 0 && !hb_run_done(r); k--) {
+        if (own[k].region < 0) {
+            continue;
+        }
+        const uint8_t *from = k == CONV ? r->want[own[k].region] : r->actual[own[k].region];
+        memcpy(r->want[to[k].region] + to[k].at, from + own[k].at, own[k].bytes);
+        (void)hb_run_compare_bytes(r, to[k].region, to[k].at, to[k].bytes, "state.track", f->place);
+    }
+}
+
+/* state := what the entries, which are checked, hold in the backend (tolerance.md 3.4). */
+static void anchor(struct hb_run *r, const struct hb_entry e[N_STATES],
+                   struct hb_ref_state *state) {
+    const int32_t n = r->n_conv;
+    float *values = hb_run_floats(r, (size_t)n + (size_t)r->n_ssm);
+    if (!r->is_anchored || hb_run_done(r) || !values) {
+        return;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        values[i] = (float)state->conv[i];
+    }
+    hb_run_unpack_ssm(r, e[TEMPORAL].region, r->actual[e[TEMPORAL].region] + e[TEMPORAL].at,
+                      values + n);
+    hb_ref_state_set(&r->config, state, values, values + n);
+}
+
 /* The checkpoint of a row whose own state is checked already. */
 static void check_track(struct hb_run *r, struct hb_forward *f, int32_t i, int32_t layer,
-                        struct hb_entry conv, struct hb_entry ssm) {
+                        const struct hb_entry own[N_STATES]) {
     const struct hb_live_row *row = &f->live[i];
-    const struct hb_entry conv_to = hb_run_slot_entry(r, conv.region, row->dst);
-    const struct hb_entry ssm_to = hb_run_slot_entry(r, ssm.region, row->dst);
+    struct hb_ref_state *state = f->at[i][layer];
+    struct hb_entry to[N_STATES];
+    find_entries(r, layer, row->dst, to);
     if (row->is_decode || row->after == row->length) {
-        /* the final state and a decode copy are the row's own bytes (invariant 38) */
-        memcpy(r->want[conv.region] + conv_to.at, r->want[conv.region] + conv.at, conv.bytes);
-        memcpy(r->want[ssm.region] + ssm_to.at, r->actual[ssm.region] + ssm.at, ssm.bytes);
-        (void)hb_run_compare_bytes(r, ssm.region, ssm_to.at, ssm.bytes, "state.track", f->place);
-    } else {
-        charge_store(r, row, f->at[i][layer]);
-        hb_run_want_conv(r, conv_to, f->at[i][layer]);
-        hb_run_check_temporal(r, f, layer, row, row->first + row->length - 1, ssm_to,
-                              f->at[i][layer], "state.track", "mamba2.track");
+        check_copy(r, f, own, to);
+        return;
     }
-    if (!hb_run_done(r)) {
-        (void)hb_run_compare_bytes(r, conv.region, conv_to.at, conv.bytes, "state.track", f->place);
+    if (to[TEMPORAL].region >= 0) {
+        charge_store(r, row, state);
+        hb_run_check_temporal(r, f, layer, row, row->first + row->length - 1, to[TEMPORAL], state,
+                              "state.track", "track");
+    }
+    if (to[CONV].region >= 0 && !hb_run_done(r)) {
+        hb_run_want_conv(r, to[CONV], state);
+        (void)hb_run_compare_bytes(r, to[CONV].region, to[CONV].at, to[CONV].bytes, "state.track",
+                                   f->place);
+    }
+    anchor(r, to, state);
+}
+
+/* One row's states in one layer. */
+static void check_row_states(struct hb_run *r, struct hb_forward *f, int32_t i, int32_t layer) {
+    const struct hb_live_row *row = &f->live[i];
+    struct hb_ref_state *state = r->content[row->slot].ref[layer];
+    struct hb_entry own[N_STATES];
+    find_entries(r, layer, row->slot, own);
+    if (own[CONV].region >= 0) {
+        hb_run_want_conv(r, own[CONV], state);
+        if (hb_run_compare_bytes(r, own[CONV].region, own[CONV].at, own[CONV].bytes, "state.conv",
+                                 f->place)) {
+            return;
+        }
+        observe_conv(r, layer, row, own[CONV], state);
+    }
+    if (row->has_ring && !row->folds) { /* the records hold the step: temporal stays */
+        (void)hb_run_compare_bytes(r, own[TEMPORAL].region, own[TEMPORAL].at, own[TEMPORAL].bytes,
+                                   "ring.temporal", f->place);
+        return;
+    }
+    if (own[TEMPORAL].region >= 0) {
+        hb_run_check_temporal(r, f, layer, row, row->first + row->length - 1, own[TEMPORAL], state,
+                              "state.temporal", "state");
+    }
+    if (row->dst > 0 && !hb_run_done(r)) {
+        check_track(r, f, i, layer, own);
+    }
+    anchor(r, own, state);
+}
+
+/* A row of which nothing is predicted. */
+static void allow_row(struct hb_run *r, const struct hb_live_row *row, int32_t layer) {
+    struct hb_entry e[N_STATES];
+    find_entries(r, layer, row->slot, e);
+    if (row->has_ring && !row->folds) {
+        e[TEMPORAL].region = -1;
+    }
+    allow_entries(r, e);
+    if (row->dst > 0) {
+        find_entries(r, layer, row->dst, e);
+        allow_entries(r, e);
     }
 }
 
 void hb_run_check_states(struct hb_run *r, struct hb_forward *f, int32_t layer) {
-    int32_t rc = hb_run_region(r, "conv", layer);
-    int32_t rs = hb_run_region(r, "temporal", layer);
-    if (rc < 0 || rs < 0) {
-        return;
-    }
-    for (int32_t i = 0; i < f->n_live && !hb_run_done(r); i++) {
+    for (int32_t i = 0; i < f->n_live && hb_run_is_linear(r, layer) && !hb_run_done(r); i++) {
         const struct hb_live_row *row = &f->live[i];
-        const struct hb_entry conv = hb_run_slot_entry(r, rc, row->slot);
-        const struct hb_entry ssm = hb_run_slot_entry(r, rs, row->slot);
-        struct hb_ref_state *state = r->content[row->slot].ref[layer];
         if (row->has_ring) {
             hb_run_check_records(r, f, i, layer);
         }
-        const int is_pending = row->has_ring && !row->folds;
         if (!hb_run_is_predicted(r, row) || !hb_run_has_numbers(r)) {
-            allow(r, conv);
-            if (!is_pending) {
-                allow(r, ssm);
-            }
-            if (row->dst > 0) {
-                allow(r, hb_run_slot_entry(r, rc, row->dst));
-                allow(r, hb_run_slot_entry(r, rs, row->dst));
-            }
-            continue;
-        }
-        hb_run_want_conv(r, conv, state);
-        if (hb_run_compare_bytes(r, rc, conv.at, conv.bytes, "state.conv", f->place)) {
-            return;
-        }
-        observe_conv(r, layer, row, conv, state);
-        if (is_pending) { /* the records hold the step: temporal stays */
-            (void)hb_run_compare_bytes(r, rs, ssm.at, ssm.bytes, "ring.temporal", f->place);
-            continue;
-        }
-        hb_run_check_temporal(r, f, layer, row, row->first + row->length - 1, ssm, state,
-                              "state.temporal", "mamba2.state");
-        if (row->dst > 0 && !hb_run_done(r)) {
-            check_track(r, f, i, layer, conv, ssm);
+            allow_row(r, row, layer);
+        } else {
+            check_row_states(r, f, i, layer);
         }
     }
 }
@@ -213,27 +280,17 @@ void hb_run_anchor(struct hb_run *r, int32_t slot, int32_t stream, int64_t pos,
         r->no_memory = 1;
         return;
     }
-    int32_t n_conv = hb_run_dim(&r->config) * (r->config.conv_width - 1);
-    int32_t n_ssm = r->config.n_heads * r->config.head_dim * r->config.state_size;
-    float *values = hb_run_floats(r, (size_t)n_conv + (size_t)n_ssm);
-    for (int32_t l = 0; l < r->config.n_layers && values; l++) {
-        int32_t rc = hb_run_region(r, "conv", l);
-        int32_t rs = hb_run_region(r, "temporal", l);
-        if (rc < 0 || rs < 0) {
-            continue;
+    for (int32_t l = 0; l < r->config.n_layers; l++) {
+        if (hb_run_is_linear(r, l)) {
+            hb_run_set_state(r, l, slot, content->ref[l]);
         }
-        hb_unpack(r->region[rc].dtype, r->mirror[rc] + hb_run_slot_entry(r, rc, slot).at, n_conv,
-                  values);
-        hb_unpack(r->region[rs].dtype, r->mirror[rs] + hb_run_slot_entry(r, rs, slot).at, n_ssm,
-                  values + n_conv);
-        hb_ref_state_set(&r->config, content->ref[l], values, values + n_conv);
     }
 }
 
-/* 1 if a Mamba2 layer did not run. */
+/* 1 if a linear layer did not run. */
 static int leaves_out(const struct hb_run *r, const struct hb_forward *f) {
     for (int32_t l = 0; l < r->config.n_layers; l++) {
-        if (r->config.layer_kind[l] == HB_LAYER_MAMBA2 && !(f->layers_run >> l & 1)) {
+        if (hb_run_is_linear(r, l) && !(f->layers_run >> l & 1)) {
             return 1;
         }
     }

@@ -4,6 +4,34 @@
 
 #include "harness/run.h"
 
+int32_t hb_op_of(int32_t layer_kind, int32_t is_state) {
+    /* of a kind without a temporal state the second entry is never asked for */
+    static const int32_t ops[HB_N_LAYER_KINDS][2] = {
+        [HB_LAYER_MAMBA2] = {HB_OP_MAMBA2_OUT, HB_OP_MAMBA2_STATE},
+        [HB_LAYER_ATTENTION] = {HB_OP_ATTENTION, HB_OP_ATTENTION},
+        [HB_LAYER_GDN] = {HB_OP_GDN_OUT, HB_OP_GDN_STATE},
+        [HB_LAYER_KDA] = {HB_OP_KDA_OUT, HB_OP_KDA_STATE},
+        [HB_LAYER_LIGHTNING] = {HB_OP_LIGHTNING_OUT, HB_OP_LIGHTNING_STATE},
+        [HB_LAYER_SHORT_CONV] = {HB_OP_SHORT_CONV_OUT, HB_OP_SHORT_CONV_OUT},
+        [HB_LAYER_MAMBA1] = {HB_OP_MAMBA1_OUT, HB_OP_MAMBA1_STATE},
+    };
+    const int is_kind = layer_kind >= 0 && layer_kind < HB_N_LAYER_KINDS;
+    return ops[is_kind ? layer_kind : HB_LAYER_MAMBA2][is_state != 0];
+}
+
+/* The figures of one op, form and type. */
+static void add_op(struct hb_run_stats *to, const struct hb_run_stats *from, int op, int form,
+                   int d) {
+    to->elements[op][form][d] += from->elements[op][form][d];
+    to->vacuous[op][form][d] += from->vacuous[op][form][d];
+    if (from->max_ratio[op][form][d] > to->max_ratio[op][form][d]) {
+        to->max_ratio[op][form][d] = from->max_ratio[op][form][d];
+    }
+    for (int b = 0; b < HB_RATIO_BINS && from->elements[op][form][d] > 0; b++) {
+        to->ratio_bins[op][form][d][b] += from->ratio_bins[op][form][d][b];
+    }
+}
+
 void hb_run_stats_add(struct hb_run_stats *to, const struct hb_run_stats *from) {
     to->cases += from->cases;
     to->forwards += from->forwards;
@@ -19,14 +47,9 @@ void hb_run_stats_add(struct hb_run_stats *to, const struct hb_run_stats *from) 
         to->pair_max_ratio = from->pair_max_ratio;
     }
     for (int op = 0; op < HB_N_OPS; op++) {
-        for (int d = 0; d < HB_N_FLOAT_DTYPES; d++) {
-            to->elements[op][d] += from->elements[op][d];
-            to->vacuous[op][d] += from->vacuous[op][d];
-            if (from->max_ratio[op][d] > to->max_ratio[op][d]) {
-                to->max_ratio[op][d] = from->max_ratio[op][d];
-            }
-            for (int b = 0; b < HB_RATIO_BINS; b++) {
-                to->ratio_bins[op][d][b] += from->ratio_bins[op][d][b];
+        for (int form = 0; form < HB_N_FORMS; form++) {
+            for (int d = 0; d < HB_N_FLOAT_DTYPES; d++) {
+                add_op(to, from, op, form, d);
             }
         }
     }
@@ -45,14 +68,15 @@ void hb_run_stats_add(struct hb_run_stats *to, const struct hb_run_stats *from) 
     }
 }
 
-double hb_run_stats_median(const struct hb_run_stats *s, int32_t op, int32_t dtype) {
+double hb_run_stats_median(const struct hb_run_stats *s, int32_t op, int32_t form,
+                           int32_t dtype) {
     uint64_t total = 0;
     for (int b = 0; b < HB_RATIO_BINS; b++) {
-        total += s->ratio_bins[op][dtype][b];
+        total += s->ratio_bins[op][form][dtype][b];
     }
     uint64_t seen = 0;
     for (int b = 0; b < HB_RATIO_BINS && total > 0; b++) {
-        seen += s->ratio_bins[op][dtype][b];
+        seen += s->ratio_bins[op][form][dtype][b];
         if (2 * seen >= total) {
             return b == 0 ? 0.0 : ldexp(1.0, b - HB_RATIO_BINS + 2);
         }

@@ -23,6 +23,33 @@ static void set_table(struct hb_run *r, int32_t req, int32_t slot) {
     }
 }
 
+/* One layer's states of a slot: values [n_conv + n_ssm] is room for them. Nonzero where the backend
+ * refuses a write. */
+static int write_states(struct hb_run *r, struct hb_content *content, int32_t slot, int32_t layer,
+                        float *values, struct hb_error *e) {
+    float *ssm = values + r->n_conv;
+    const int32_t rc = hb_run_region(r, "conv", layer);
+    const int32_t rs = hb_run_region(r, "temporal", layer);
+    int bad = 0;
+    if (rc >= 0) {
+        const size_t bytes = (size_t)r->region[rc].bytes / (size_t)r->region[rc].shape[0];
+        uint8_t *at = hb_run_mirror(r, rc) + (size_t)slot * bytes;
+        hb_run_fill(r, HB_TENSOR_INIT_CONV, content->stream, layer, 0, r->n_conv, values);
+        hb_pack(r->region[rc].dtype, values, r->n_conv, at);
+        bad |= r->backend->region_write(r->handle, rc, (size_t)slot * bytes, at, bytes, e);
+    }
+    if (rs >= 0) {
+        const size_t bytes = (size_t)r->region[rs].bytes / (size_t)r->region[rs].shape[0];
+        uint8_t *at = hb_run_mirror(r, rs) + (size_t)slot * bytes;
+        hb_run_fill(r, HB_TENSOR_INIT_SSM, content->stream, layer, 0, r->n_ssm, ssm);
+        hb_run_pack_ssm(r, rs, ssm, at);
+        bad |= r->backend->region_write(r->handle, rs, (size_t)slot * bytes, at, bytes, e);
+    }
+    hb_run_read_slot(r, layer, slot, values, ssm); /* as it is stored */
+    hb_ref_state_set(&r->config, content->ref[layer], values, ssm);
+    return bad;
+}
+
 /* A request that already has `prefix` tokens: random state and KV entries, exactly known. */
 static int write_prefix(struct hb_run *r, struct hb_content *content, int32_t slot,
                         int64_t prefix) {
@@ -34,15 +61,13 @@ static int write_prefix(struct hb_run *r, struct hb_content *content, int32_t sl
         return -1;
     }
     for (int64_t p = 0; p < prefix; p++) {
-        loc[p] = hb_kv_alloc_take(&r->kv);
+        loc[p] = hb_kv_alloc_take(&r->kv, p, p > 0 ? loc[p - 1] : 0);
     }
     free(content->loc);
     content->loc = loc;
     content->n_loc = prefix;
-    int32_t dim = hb_run_dim(&r->config);
-    int32_t n_conv = dim * (r->config.conv_width - 1);
-    int32_t n_ssm = r->config.n_heads * r->config.head_dim * r->config.state_size;
-    int32_t n_kv = r->config.n_kv_heads * r->config.attn_dim;
+    const int32_t n_conv = r->n_conv, n_ssm = r->n_ssm;
+    const int32_t n_kv = r->config.n_kv_heads * r->config.attn_dim;
     size_t n = (size_t)(n_conv + n_ssm) + (size_t)n_kv;
     float *values = hb_run_floats(r, n);
     if (!values) {
@@ -50,23 +75,8 @@ static int write_prefix(struct hb_run *r, struct hb_content *content, int32_t sl
     }
     int bad = 0;
     for (int32_t l = 0; l < r->config.n_layers; l++) {
-        int32_t rc = hb_run_region(r, "conv", l);
-        int32_t rs = hb_run_region(r, "temporal", l);
-        if (rc >= 0 && rs >= 0) {
-            float *ssm = values + n_conv;
-            hb_run_fill(r, HB_TENSOR_INIT_CONV, content->stream, l, 0, n_conv, values);
-            hb_run_fill(r, HB_TENSOR_INIT_SSM, content->stream, l, 0, n_ssm, ssm);
-            size_t cb = (size_t)n_conv * (size_t)hb_dtype_bytes(r->region[rc].dtype);
-            size_t sb = (size_t)n_ssm * (size_t)hb_dtype_bytes(r->region[rs].dtype);
-            uint8_t *cw = hb_run_mirror(r, rc) + (size_t)slot * cb;
-            uint8_t *sw = hb_run_mirror(r, rs) + (size_t)slot * sb;
-            hb_pack(r->region[rc].dtype, values, n_conv, cw);
-            hb_pack(r->region[rs].dtype, ssm, n_ssm, sw);
-            hb_unpack(r->region[rc].dtype, cw, n_conv, values);
-            hb_unpack(r->region[rs].dtype, sw, n_ssm, ssm);
-            hb_ref_state_set(&r->config, content->ref[l], values, ssm);
-            bad |= r->backend->region_write(r->handle, rc, (size_t)slot * cb, cw, cb, &e);
-            bad |= r->backend->region_write(r->handle, rs, (size_t)slot * sb, sw, sb, &e);
+        if (hb_run_is_linear(r, l)) {
+            bad |= write_states(r, content, slot, l, values, &e);
         }
         const char *const kv[] = {"kv_k", "kv_v"};
         for (int k = 0; k < 2; k++) {

@@ -94,7 +94,7 @@ static struct hb_ref_state *node_state(struct hb_run *r, const struct hb_live_ro
     return at[t];
 }
 
-void hb_run_verify_mamba2(struct hb_run *r, struct hb_forward *f, int32_t layer,
+void hb_run_verify_linear(struct hb_run *r, struct hb_forward *f, int32_t layer,
                           struct hb_layer_buffers *lb) {
     for (int32_t i = 0; i < f->n_live && !hb_run_done(r); i++) {
         const struct hb_live_row *row = &f->live[i];
@@ -116,11 +116,10 @@ void hb_run_verify_mamba2(struct hb_run *r, struct hb_forward *f, int32_t layer,
                 return;
             }
             double *out = d + (size_t)t * width;
-            if (hb_ref_mamba2(&r->config, &r->params[layer], hb_run_profile(r, row), HB_PATH_DECODE,
-                              1, lb->host[0] + token * lb->width[0],
-                              lb->host[1] + token * lb->width[1],
-                              lb->host[2] + token * lb->width[2], state, out, out + n, out + 2 * n,
-                              NULL, 0)) {
+            if (hb_ref_linear(&r->config, layer, &r->params[layer], hb_run_profile(r, row),
+                              HB_PATH_DECODE, 1, hb_run_token(lb, 0, token),
+                              hb_run_token(lb, 1, token), hb_run_token(lb, 2, token), state, out,
+                              out + n, out + 2 * n, NULL, 0)) {
                 r->no_memory = 1;
                 return;
             }
@@ -185,21 +184,23 @@ void hb_run_verify_attention(struct hb_run *r, struct hb_forward *f, int32_t lay
 
 /* --- states ----------------------------------------------------------------------------------- */
 
+/* rc, rs: the regions of windows and states, -1 where the kind has none. */
 static void check_row_entries(struct hb_run *r, const struct hb_forward *f, int32_t layer,
                               const struct hb_live_row *row, int32_t rc, int32_t rs) {
     const int is_predicted = hb_run_has_numbers(r) && hb_run_is_predicted(r, row);
     struct hb_ref_state *const *state = r->verified.row[row->row].state[layer];
-    for (int32_t t = 0; t < row->length; t++) {
+    for (int32_t t = 0; t < row->length && rc >= 0; t++) {
         hb_run_want_window(r, rc, row->row, t, is_predicted ? state[t] : NULL);
     }
-    if (hb_run_compare_windows(r, rc, row->row, row->length, "verify.intermediate", f->place)) {
+    if (rc >= 0 && hb_run_compare_windows(r, rc, row->row, row->length, "verify.intermediate",
+                                          f->place)) {
         return;
     }
-    for (int32_t t = 0; t < row->length && !hb_run_done(r); t++) {
+    for (int32_t t = 0; t < row->length && rs >= 0 && !hb_run_done(r); t++) {
         const struct hb_entry ssm = hb_run_node_entry(r, rs, row->row, t);
         if (is_predicted) {
             hb_run_check_temporal(r, f, layer, row, row->first + t, ssm, state[t],
-                                  "verify.intermediate", "mamba2.node");
+                                  "verify.intermediate", "node");
         } else {
             hb_run_allow(r, rs, ssm.at, ssm.bytes);
         }
@@ -216,9 +217,10 @@ void hb_run_verify_states(struct hb_run *r, struct hb_forward *f) {
                 return;
             }
         }
+        const int has_run = hb_run_is_linear(r, l) && (f->layers_run >> l & 1);
         const int32_t rc = hb_run_region(r, "intermediate_conv", l);
         const int32_t rs = hb_run_region(r, "intermediate_ssm", l);
-        for (int32_t i = 0; i < f->n_live && rc >= 0 && rs >= 0 && (f->layers_run >> l & 1); i++) {
+        for (int32_t i = 0; i < f->n_live && has_run && !hb_run_done(r); i++) {
             check_row_entries(r, f, l, &f->live[i], rc, rs);
         }
     }

@@ -26,13 +26,13 @@ static struct hb_entry strip_part(const struct hb_run *r, int32_t region, int32_
     const size_t first =
         ((size_t)row * (size_t)g->shape[1] + (size_t)channel) * (size_t)g->shape[2];
     return (struct hb_entry){region, (first + (size_t)node) * element,
-                             (size_t)(r->config.conv_width - 1) * element};
+                             (size_t)r->sizes.window * element};
 }
 
 static void want_strip(struct hb_run *r, int32_t region, int32_t row, int32_t node,
                        const struct hb_ref_state *state) {
-    const int32_t w = r->config.conv_width - 1;
-    for (int32_t c = 0; c < hb_run_dim(&r->config); c++) {
+    const int32_t w = (int32_t)r->sizes.window;
+    for (int32_t c = 0; c < (int32_t)r->sizes.channels; c++) {
         const struct hb_entry e = strip_part(r, region, row, node, c);
         float values[HB_MAX_CONV_WIDTH];
         if (!state) {
@@ -75,7 +75,7 @@ void hb_run_copy_window(const struct hb_run *r, int32_t region, int32_t row, int
         memcpy(to, r->mirror[region] + e.at, e.bytes);
         return;
     }
-    for (int32_t c = 0; c < hb_run_dim(&r->config); c++) {
+    for (int32_t c = 0; c < (int32_t)r->sizes.channels; c++) {
         const struct hb_entry e = strip_part(r, region, row, node, c);
         memcpy(to + (size_t)c * e.bytes, r->mirror[region] + e.at, e.bytes);
     }

@@ -36,7 +36,10 @@ struct hb_value_source {
 /* bf16 round to nearest even (NaN -> 0x7fff), and the exact widening. */
 uint16_t hb_bf16_from_float(float x);
 float hb_bf16_to_float(uint16_t x);
-/* n elements of dtype (HB_FP32 or HB_BF16) to and from float. */
+/* The same for fp16, subnormal numbers included; 65520 and more become infinite. */
+uint16_t hb_fp16_from_float(float x);
+float hb_fp16_to_float(uint16_t x);
+/* n elements of a float type to and from float. */
 void hb_pack(int32_t dtype, const float *src, int64_t n, void *dst);
 void hb_unpack(int32_t dtype, const void *src, int64_t n, float *dst);
 int32_t hb_dtype_bytes(int32_t dtype);

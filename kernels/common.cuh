@@ -9,6 +9,9 @@
 /* ---- typed access: index in elements ---- */
 
 HB_INLINE float hb_load(const void *array, int64_t index, int32_t dtype) {
+    if (dtype == HB_FP16) {
+        return hb_fp16_to_float(((const uint16_t *)array)[index]);
+    }
     return dtype == HB_BF16 ? hb_bf16_to_float(((const uint16_t *)array)[index])
                             : ((const float *)array)[index];
 }
@@ -16,9 +19,19 @@ HB_INLINE float hb_load(const void *array, int64_t index, int32_t dtype) {
 HB_INLINE void hb_store(void *array, int64_t index, int32_t dtype, float value) {
     if (dtype == HB_BF16) {
         ((uint16_t *)array)[index] = hb_bf16_from_float(value);
+    } else if (dtype == HB_FP16) {
+        ((uint16_t *)array)[index] = hb_fp16_from_float(value);
     } else {
         ((float *)array)[index] = value;
     }
+}
+
+/* What storing a value as dtype and loading it again gives. */
+HB_INLINE float hb_round(float value, int32_t dtype) {
+    if (dtype == HB_FP16) {
+        return hb_fp16_to_float(hb_fp16_from_float(value));
+    }
+    return dtype == HB_BF16 ? hb_bf16_to_float(hb_bf16_from_float(value)) : value;
 }
 
 /* sum_i a[a_index + i] b[b_index + i], i ascending. The branch stands outside of the loop: this is
@@ -31,6 +44,10 @@ HB_INLINE float hb_dot(const void *a, int64_t a_index, const void *b, int64_t b_
         const uint16_t *y = (const uint16_t *)b + b_index;
         for (int32_t i = 0; i < n; i++) {
             sum += hb_bf16_to_float(x[i]) * hb_bf16_to_float(y[i]);
+        }
+    } else if (dtype == HB_FP16) {
+        for (int32_t i = 0; i < n; i++) {
+            sum += hb_load(a, a_index + i, HB_FP16) * hb_load(b, b_index + i, HB_FP16);
         }
     } else {
         const float *x = (const float *)a + a_index;
@@ -57,6 +74,14 @@ HB_INLINE void hb_dot_rows(const void *a, int64_t a_index, const void *b, const 
             s1 += v * hb_bf16_to_float(y1[i]);
             s2 += v * hb_bf16_to_float(y2[i]);
             s3 += v * hb_bf16_to_float(y3[i]);
+        }
+    } else if (dtype == HB_FP16) {
+        for (int32_t i = 0; i < n; i++) {
+            const float v = hb_load(a, a_index + i, HB_FP16);
+            s0 += v * hb_load(b, row[0] + i, HB_FP16);
+            s1 += v * hb_load(b, row[1] + i, HB_FP16);
+            s2 += v * hb_load(b, row[2] + i, HB_FP16);
+            s3 += v * hb_load(b, row[3] + i, HB_FP16);
         }
     } else {
         const float *x = (const float *)a + a_index;
@@ -85,6 +110,11 @@ HB_INLINE hb_vec4 hb_dot4_from(hb_vec4 sum, const hb_vec4 *x, int32_t x_stride, 
         for (int32_t i = 0; i < n; i++, x += x_stride, y += b_stride) {
             sum = hb_add_scaled4(sum, hb_bf16_to_float(*y), *x);
         }
+    } else if (dtype == HB_FP16) {
+        const uint16_t *y = (const uint16_t *)b + b_index;
+        for (int32_t i = 0; i < n; i++, x += x_stride, y += b_stride) {
+            sum = hb_add_scaled4(sum, hb_fp16_to_float(*y), *x);
+        }
     } else {
         const float *y = (const float *)b + b_index;
         for (int32_t i = 0; i < n; i++, x += x_stride, y += b_stride) {
@@ -97,7 +127,7 @@ HB_INLINE hb_vec4 hb_dot4_from(hb_vec4 sum, const hb_vec4 *x, int32_t x_stride, 
 /* Bit copy of one element: a NaN keeps its payload. */
 HB_INLINE void hb_copy(void *to, int64_t to_index, const void *from, int64_t from_index,
                        int32_t dtype) {
-    if (dtype == HB_BF16) {
+    if (dtype != HB_FP32) {
         ((uint16_t *)to)[to_index] = ((const uint16_t *)from)[from_index];
     } else {
         ((uint32_t *)to)[to_index] = ((const uint32_t *)from)[from_index];
@@ -105,7 +135,7 @@ HB_INLINE void hb_copy(void *to, int64_t to_index, const void *from, int64_t fro
 }
 
 HB_INLINE void hb_clear(void *array, int64_t index, int32_t dtype) {
-    if (dtype == HB_BF16) {
+    if (dtype != HB_FP32) {
         ((uint16_t *)array)[index] = 0;
     } else {
         ((uint32_t *)array)[index] = 0;
@@ -122,6 +152,11 @@ HB_INLINE int32_t hb_row_has_init(const struct hb_k_rows &rows, int32_t row) {
     return !rows.has_init || rows.has_init[row];
 }
 
+/* Columns of the conv state, enum hb_conv_state_len. */
+HB_INLINE int32_t hb_conv_columns(int32_t width, int32_t conv_state_len) {
+    return conv_state_len == HB_CONV_STATE_FULL ? width : width - 1;
+}
+
 /* ---- gates ---- */
 
 /* x * sigmoid(x). The exponent is never positive, so nothing overflows. Below -80, where 1 + e^x is
@@ -136,22 +171,57 @@ HB_INLINE float hb_silu(float x) {
     return x < 0.0f ? x * (e / (1.0f + e)) : x / (1.0f + e);
 }
 
-/* Step size, ops-mamba2.md 2.1. Comparisons instead of fminf and fmaxf: a NaN stays one. */
+/* 1 / (1 + e^-x), as hb_silu: below -80 it is e^x. */
+HB_INLINE float hb_sigmoid(float x) {
+    const float e = hb_exp(x < 0.0f ? x : -x);
+    return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+}
+
+/* softplus(x) = x for x > 20 (ops-mamba2.md 2.1). */
+HB_INLINE float hb_softplus(float x) {
+    return x > 20.0f ? x : hb_log1p(hb_exp(x));
+}
+
+/* enum hb_dt_clamp. Comparisons instead of fminf and fmaxf: a NaN stays one. */
+HB_INLINE float hb_clamp_step(float dt, int32_t dt_clamp, float dt_lo, float dt_hi) {
+    if (dt_clamp != HB_DT_CLAMP_NONE && dt < dt_lo) {
+        dt = dt_lo;
+    }
+    if (dt_clamp == HB_DT_CLAMP_LIMIT && dt > dt_hi) {
+        dt = dt_hi;
+    }
+    return dt;
+}
+
+/* Step size, ops-mamba2.md 2.1. */
 HB_INLINE float hb_step_size(const struct hb_k_ssm &args, int64_t token, int32_t head) {
     float dt = hb_load(args.dt, token * args.n_heads + head, args.act_dtype);
     if (args.dt_bias) {
         dt += args.dt_bias[head];
     }
-    if (args.dt_softplus && !(dt > 20.0f)) {
-        dt = hb_log1p(hb_exp(dt));
+    if (args.dt_softplus) {
+        dt = hb_softplus(dt);
     }
-    if (args.dt_clamp != HB_DT_CLAMP_NONE && dt < args.dt_lo) {
-        dt = args.dt_lo;
-    }
-    if (args.dt_clamp == HB_DT_CLAMP_LIMIT && dt > args.dt_hi) {
-        dt = args.dt_hi;
-    }
-    return dt;
+    return hb_clamp_step(dt, args.dt_clamp, args.dt_lo, args.dt_hi);
+}
+
+/* ---- layout of a slot's temporal state ---- */
+
+/* Key head of a value head (enum hb_head_map). */
+HB_INLINE int32_t hb_key_head(int32_t head, int32_t n_heads, int32_t n_groups, int32_t head_map) {
+    return head_map == HB_HEADS_TILE ? head % n_groups : head / (n_heads / n_groups);
+}
+
+/* Element [head][p][0] of a state [H, P, N], or [head][0][p] of one [H, N, P] (enum
+ * hb_state_layout); and what separates it from the next n. */
+HB_INLINE int64_t hb_element_index(int32_t layout, int32_t head, int32_t p, int32_t head_dim,
+                                   int32_t state_size) {
+    const int64_t start = (int64_t)head * head_dim * state_size;
+    return start + (layout == HB_STATE_KV ? (int64_t)p : (int64_t)p * state_size);
+}
+
+HB_INLINE int64_t hb_element_stride(int32_t layout, int32_t head_dim) {
+    return layout == HB_STATE_KV ? head_dim : 1;
 }
 
 /* ---- layout of one token's x | B | C (ops-mamba2.md 2) ---- */
@@ -160,7 +230,7 @@ HB_INLINE int32_t hb_group_of(const struct hb_k_ssm &args, int32_t head) {
     if (HB_DEFECT(args.defect, GROUP_MODULO)) {
         return head % args.n_groups;
     }
-    return head / (args.n_heads / args.n_groups);
+    return hb_key_head(head, args.n_heads, args.n_groups, args.head_map);
 }
 
 /* Elements of one token. */
@@ -182,12 +252,18 @@ HB_INLINE int64_t hb_y_index(const struct hb_k_ssm &args, int64_t token, int32_t
     return (token * args.n_heads + head) * args.head_dim + p;
 }
 
-/* Index of the state [slot][head][p][0]. */
+/* Index of the state [slot][head][p][0], in the layout of the pool. */
 HB_INLINE int64_t hb_state_index(const struct hb_k_ssm &args, int32_t slot, int32_t head,
                                  int32_t p) {
     const int64_t slot_size = (int64_t)args.n_heads * args.head_dim * args.state_size;
     return slot * (slot_size + args.pool_pad) +
-           ((int64_t)head * args.head_dim + p) * args.state_size;
+           hb_element_index(args.state_layout, head, p, args.head_dim, args.state_size);
+}
+
+/* From there to [slot][head][p + i][n]. */
+HB_INLINE int64_t hb_state_offset(const struct hb_k_ssm &args, int32_t i, int32_t n) {
+    return args.state_layout == HB_STATE_KV ? (int64_t)n * args.head_dim + i
+                                            : (int64_t)i * args.state_size + n;
 }
 
 /* D x, or nothing where D is absent: x may be infinite. */

@@ -3,8 +3,9 @@
  * update, tracking, draft verification.
  *
  * One channel of one row sees xe = history [W] followed by the row's T inputs:
- *   y[t] = act(bias + sum_j w[j] xe[t + j]), j = 0 .. W, in that order; the new history is xe[T ..
- * T + W - 1]. History and inputs are copied bit for bit. */
+ *   y[t] = act(bias + sum_j w[j] xe[t + j]), j = 0 .. K - 1, in that order; the new history is
+ * xe[T .. T + W - 1]. History and inputs are copied bit for bit. W is K - 1; a pool of K columns
+ * keeps one input more, which the sum passes over. */
 #include "kernels/common.cuh"
 #include "kernels/launchers.cuh"
 
@@ -12,11 +13,20 @@ enum { MAX_WIDTH = HB_MAX_CONV_WIDTH };
 enum { TILE_TOKENS = 8, TILE_CHANNELS = 32, TILE_THREADS = HB_SIZE(64, 8), TILE_BLOCKS = 2 };
 
 HB_INLINE int64_t window_index(const struct hb_k_conv &args, int32_t slot, int32_t channel) {
-    const int64_t slot_size = (int64_t)args.dim * (args.width - 1);
-    return slot * (slot_size + args.pool_pad) + (int64_t)channel * (args.width - 1);
+    const int32_t columns = hb_conv_columns(args.width, args.conv_state_len);
+    const int64_t slot_size = (int64_t)args.dim * columns;
+    return slot * (slot_size + args.pool_pad) + (int64_t)channel * columns;
 }
 
-/* xe[k] of one channel. Without an initial state the history is zero, whatever the slot holds. */
+/* Columns of the pool before those that the sum reads. */
+HB_INLINE int32_t unread_columns(const struct hb_k_conv &args) {
+    if (HB_DEFECT(args.defect, CONV_OLDEST)) {
+        return 0;
+    }
+    return hb_conv_columns(args.width, args.conv_state_len) - (args.width - 1);
+}
+
+/* xe[k] of one channel, from the oldest input that the sum reads on. Without an initial state the history is zero, whatever the slot holds. */
 HB_INLINE float load_extended(const struct hb_k_conv &args, int32_t row, int32_t channel,
                               int32_t k) {
     const int32_t window = args.width - 1;
@@ -27,7 +37,8 @@ HB_INLINE float load_extended(const struct hb_k_conv &args, int32_t row, int32_t
     if (!hb_row_has_init(args.rows, row)) {
         return 0.0f;
     }
-    return hb_load(args.pool, window_index(args, args.rows.slots[row], channel) + k,
+    return hb_load(args.pool,
+                   window_index(args, args.rows.slots[row], channel) + unread_columns(args) + k,
                    args.act_dtype);
 }
 
@@ -68,7 +79,7 @@ HB_INLINE float sum_taps(const struct channel *channel) {
 /* pool[slot][channel] := xe[T .. T + W - 1], in place: ascending order reads entry T + j before
  * anything writes it. */
 HB_INLINE void store_window(const struct hb_k_conv &args, int32_t row, int32_t channel) {
-    const int32_t window = args.width - 1;
+    const int32_t window = hb_conv_columns(args.width, args.conv_state_len);
     const int32_t len = hb_row_len(args.rows, row);
     const int64_t base = window_index(args, args.rows.slots[row], channel);
     for (int32_t j = 0; j < window; j++) {
@@ -206,7 +217,7 @@ HB_KERNEL(conv_track_kernel, struct hb_k_conv_track, args) {
     if (row >= args.rows.n_rows || args.rows.slots[row] < 0 || args.after[row] <= 0) {
         return;
     }
-    const int32_t window = args.width - 1;
+    const int32_t window = hb_conv_columns(args.width, args.conv_state_len);
     const int64_t slot_size = (int64_t)args.dim * window;
     const int64_t base =
         args.dst[row] * (slot_size + args.pool_pad) + (int64_t)channel * window;
@@ -230,7 +241,7 @@ HB_INLINE int32_t node_before(const struct hb_k_conv_verify &args, int32_t row, 
  * it, and again, with the same bits, by the later ones. */
 HB_INLINE int64_t entry_index(const struct hb_k_conv_verify &args, int32_t row, int32_t t,
                               int32_t channel) {
-    const int32_t window = args.conv.width - 1;
+    const int32_t window = hb_conv_columns(args.conv.width, args.conv.conv_state_len);
     if (args.window_layout == HB_WINDOWS_STRIP) {
         const int64_t n_columns = args.max_draft + window - 1;
         return ((int64_t)row * args.conv.dim + channel) * n_columns + t;
@@ -248,7 +259,7 @@ HB_KERNEL(conv_verify_kernel, struct hb_k_conv_verify, args) {
     if (row >= args.conv.rows.n_rows || args.conv.rows.slots[row] < 0) {
         return;
     }
-    const int32_t window = args.conv.width - 1;
+    const int32_t window = hb_conv_columns(args.conv.width, args.conv.conv_state_len);
     const int32_t len = hb_row_len(args.conv.rows, row);
     const int64_t history = window_index(args.conv, args.conv.rows.slots[row], channel) + window;
     const int64_t first = (int64_t)args.conv.rows.qsl[row] * args.conv.dim + channel;
@@ -262,8 +273,9 @@ HB_KERNEL(conv_verify_kernel, struct hb_k_conv_verify, args) {
             const void *from = node >= 0 ? args.conv.x : args.conv.pool;
             const int64_t at = node >= 0 ? first + (int64_t)node * args.conv.dim : history + node;
             state.input[j] = hb_load(from, at, dtype);
-            if (j > state.first) {
-                hb_copy(args.windows, entry + j - state.first - 1, from, at, dtype);
+            const int32_t column = window - (MAX_WIDTH - j); /* -1: only the sum has this one */
+            if (column >= 0) {
+                hb_copy(args.windows, entry + column, from, at, dtype);
             }
             node = node_before(args, row, node);
         }

@@ -5,7 +5,8 @@
  *
  * Letters: H heads, P head dim, N state size, G groups, K conv width, W = K-1, C chunk size, dim = H*P + 2*G*N,
  * d_inner = H*P, NS1 = slots + 1. Arrays are dense and row-major unless a stride is given. "act" is act_dtype
- * (HB_FP32 or HB_BF16), "st" is state_dtype. Sums are fp32; bf16 rounds to nearest even, once, at the store. */
+ * (HB_FP32, HB_BF16 or HB_FP16), "st" is state_dtype (not HB_FP16). Sums are fp32; a narrower type rounds to nearest even,
+ * once, at the store. */
 #ifndef HB_KERNELS_KERNELS_H
 #define HB_KERNELS_KERNELS_H
 
@@ -36,6 +37,7 @@ struct hb_k_conv {
     void *y;             /* act [T, dim] */
     void *pool;          /* act [NS1, dim, W], in place: the last W inputs, oldest first */
     int32_t pool_pad;    /* elements between the entries of two slots of the pool; neither read nor written */
+    int32_t conv_state_len; /* enum hb_conv_state_len; FULL: W = K here, and the oldest column is kept but never read */
 };
 
 /* Copies the conv window at a token count into a second slot: for each row with after[r] > 0, pool[dst[r]] := the last W
@@ -48,6 +50,7 @@ struct hb_k_conv_track {
     const void *x;        /* act [T, dim] */
     void *pool;           /* act [NS1, dim, W] */
     int32_t pool_pad;     /* as in hb_k_conv */
+    int32_t conv_state_len;
 };
 
 struct hb_k_ssm {
@@ -69,6 +72,7 @@ struct hb_k_ssm {
     const int32_t *after;
     const int32_t *dst;
     int32_t pool_pad; /* elements between the entries of two slots of the pool */
+    int32_t head_map, state_layout; /* enums of caps.h; KV: pool is st [NS1, H, N, P] */
 };
 
 /* One token per row with the replay ring (speculative.md section 7): row r appends its record (dt x, B, A dt) at position
@@ -107,7 +111,7 @@ struct hb_k_conv_verify {
     int32_t parent_stride; /* of the parent table, at least the nodes of a row */
     const int32_t *parent; /* device [n_rows, parent_stride] or null */
     void *windows;         /* act [SR, max_draft, dim, W]: window after node t along its path */
-    /* HB_WINDOWS_STRIP (chains only): windows is act [SR, dim, max_draft+K-2], the window after node t its columns t..t+W-1 */
+    /* HB_WINDOWS_STRIP (chains only): windows is act [SR, dim, max_draft+W-1], the window after node t its columns t..t+W-1 */
     int32_t window_layout; /* enum hb_window_layout */
 };
 struct hb_k_ssm_verify {
@@ -118,9 +122,116 @@ struct hb_k_ssm_verify {
     void *states;          /* st [SR, max_draft, H, P, N]: S after node t along its path */
 };
 
+/* Gated delta rule (ops-delta.md 1 and 2): GDN, with one decay per value head, and KDA, with one per key channel. Per value
+ * head, S' = decay S, d = beta (v - S'^T k), S = S' + k d^T, y = qk_scale S^T q. States are [H, P, N], or [H, N, P]. */
+struct hb_k_delta {
+    struct hb_k_rows rows;
+    int32_t n_heads, head_dim, state_size, n_groups, chunk_size;
+    int32_t act_dtype, state_dtype;
+    int32_t is_kda;
+    int32_t head_map, state_layout, l2norm, beta_form, gate_form; /* enums of caps.h; LOWER_BOUND: KDA only */
+    int32_t gate_softplus; /* STANDARD: 0 is A (a + dt_bias) */
+    float gate_bound;      /* LOWER_BOUND */
+    float qk_scale;        /* resolved: 0 is a factor of 0 */
+    int32_t form, defect;
+    const void *qkv;      /* act [T, dim]: q [G,N] | k [G,N] | v [H,P], after the conv, before the l2 norm */
+    const void *gates;    /* act [T, H + H]: a | b; KDA [T, H*N + H] */
+    const float *a;       /* [H] A */
+    const float *dt_bias; /* [H], KDA [H, N], or null */
+    void *y;              /* act [T, d_inner] */
+    void *pool;           /* st [NS1, H, P, N] or [NS1, H, N, P], in place */
+    const int32_t *after; /* prefill only, as in hb_k_ssm */
+    const int32_t *dst;
+    int32_t pool_pad;
+};
+struct hb_k_delta_verify { /* as hb_k_ssm_verify */
+    struct hb_k_delta delta;
+    int32_t max_draft, parent_stride;
+    const int32_t *parent;
+    void *states;
+};
+
+/* Scalar decay without a delta (ops-delta.md 3): lightning attention, simple GLA. Per value head, S' = exp(g) S + v k^T,
+ * y = qk_scale S' q. States are [H, P, N], or [H, N, P], by state_layout. */
+struct hb_k_decay {
+    struct hb_k_rows rows;
+    int32_t n_heads, head_dim, state_size, n_groups, chunk_size;
+    int32_t act_dtype, state_dtype;
+    int32_t head_map, state_layout, qkv_act; /* enums of caps.h */
+    float qk_scale;                          /* resolved: 0 is a factor of 0 */
+    int32_t form, defect;
+    const void *qkv;        /* act [T, dim]: q [G,N] | k [G,N] | v [H,P], before qkv_act */
+    const float *log_decay; /* [H] g of every token; null: token_decay */
+    const void *token_decay; /* act [T, H] g */
+    void *y;                /* act [T, d_inner] */
+    void *pool;             /* st [NS1, H, P, N] or [NS1, H, N, P], in place */
+    const int32_t *after;   /* prefill only, as in hb_k_ssm */
+    const int32_t *dst;
+    int32_t pool_pad;
+};
+struct hb_k_decay_verify { /* as hb_k_ssm_verify */
+    struct hb_k_decay decay;
+    int32_t max_draft, parent_stride;
+    const int32_t *parent;
+    void *states;
+};
+
+/* Selective scan of Mamba1: a step size and decays per channel c = (head, p): h' = exp(dt_c A[c,n]) h + dt_c x_c B[n],
+ * y_c = sum_n C[n] h' + D_c x_c. Step sizes as in Mamba2. */
+struct hb_k_selective {
+    struct hb_k_rows rows;
+    int32_t n_heads, head_dim, state_size;
+    int32_t act_dtype, state_dtype, state_layout;
+    int32_t dt_softplus, dt_clamp;
+    float dt_lo, dt_hi;
+    int32_t form, defect;
+    const void *x;        /* act [T, d_inner], after the conv */
+    const void *dbc;      /* act [T, d_inner + 2N]: raw dt | B | C */
+    const float *a;       /* [d_inner, N] */
+    const float *dt_bias; /* [d_inner] or null */
+    const float *d;       /* [d_inner] or null */
+    void *y;              /* act [T, d_inner] */
+    void *pool;           /* as in hb_k_decay; the rest too */
+    const int32_t *after;
+    const int32_t *dst;
+    int32_t pool_pad;
+};
+struct hb_k_selective_verify { /* as hb_k_ssm_verify */
+    struct hb_k_selective scan;
+    int32_t max_draft, parent_stride;
+    const int32_t *parent;
+    void *states;
+};
+
+/* Short convolution mixer (ops-delta.md 4): y = C conv(u), u = B x rounded to the activation type. The pool holds the last
+ * columns of u, oldest first: columns is K-1, or K, of which the oldest is kept and never read. */
+struct hb_k_short_conv {
+    struct hb_k_rows rows;
+    int32_t dim, width, columns; /* d_inner, K */
+    int32_t act_dtype, form, defect;
+    const void *bcx;     /* act [T, 3*dim]: B | C | x */
+    const float *weight; /* [dim, K] */
+    const float *bias;   /* [dim] or null */
+    void *y;             /* act [T, dim] */
+    void *pool;          /* act [NS1, dim, columns], in place */
+    /* prefill only: the last columns of u among the row's first after[r] tokens of this call (at least K of them) go to
+     * slot dst[r]; 0: not tracked; null: nothing is */
+    const int32_t *after;
+    const int32_t *dst;
+    int32_t pool_pad;
+};
+struct hb_k_short_conv_verify { /* as hb_k_conv_verify, windows of so many columns */
+    struct hb_k_short_conv conv;
+    int32_t max_draft, parent_stride;
+    const int32_t *parent;
+    void *windows;         /* act [SR, max_draft, dim, columns], or strips [SR, dim, max_draft+columns-1] */
+    int32_t window_layout; /* enum hb_window_layout */
+};
+
 /* Gated RMS norm over tokens 0 .. n_tokens-1, group statistics over norm_group channels (ops-mamba2.md 2.2). */
 struct hb_k_norm {
     int32_t n_tokens, d_inner, norm_group, gate_norm, act_dtype, defect;
+    int32_t out_gate; /* enum hb_out_gate */
     float eps;
     const void *y;       /* act [T, d_inner] */
     const void *z;       /* act [T, d_inner] */
@@ -150,9 +261,10 @@ struct hb_k_windows {
     int32_t max_draft;
     const int32_t *src;  /* device [n_pairs] */
     const int32_t *dst;  /* device [n_pairs] */
-    const void *windows; /* act [SR, dim, max_draft+K-2] */
+    const void *windows; /* act [SR, dim, max_draft+W-1] */
     void *pool;          /* act [NS1, dim, W] */
     int32_t pool_pad;    /* as in hb_k_conv */
+    int32_t conv_state_len;
 };
 
 struct hb_k_kv_write {
@@ -168,6 +280,8 @@ struct hb_k_attention {
     struct hb_k_rows rows;
     int32_t n_q_heads, n_kv_heads, attn_dim, act_dtype, defect;
     float sm_scale;
+    int32_t window, window_rule; /* keys at positions p - j < window, or <= (enum hb_window_rule); 0: all */
+    float softcap;               /* scores become cap tanh(score / cap); 0: none */
     const int32_t *reqs;         /* device [n_rows]; null: row r is request r */
     const int32_t *seq_lens;     /* device [n_rows] */
     const int32_t *req_to_token; /* device [reqs, max_context] */
@@ -176,7 +290,7 @@ struct hb_k_attention {
     const void *k_buf, *v_buf;       /* act [n_kv, HKV, D] */
     void *out;                       /* act [T, HQ, D] */
     /* verify of trees: the last tokens of each row are draft nodes (as many as the row has tokens); node t attends the
-     * positions before them, its ancestors and itself. Null: causal */
+     * positions before them, its ancestors and itself, at the positions that they have on its path. Null: causal */
     const int32_t *parent; /* device [n_rows, parent_stride] */
     int32_t parent_stride;
 };
@@ -218,6 +332,18 @@ struct hb_kernels {
     int32_t (*ring_fold)(const struct hb_k_ring_fold *args);
     int32_t (*conv_verify)(const struct hb_k_conv_verify *args);
     int32_t (*ssm_verify)(const struct hb_k_ssm_verify *args);
+    int32_t (*delta_prefill)(const struct hb_k_delta *args);
+    int32_t (*delta_update)(const struct hb_k_delta *args); /* every row is one token */
+    int32_t (*delta_verify)(const struct hb_k_delta_verify *args);
+    int32_t (*decay_prefill)(const struct hb_k_decay *args);
+    int32_t (*decay_update)(const struct hb_k_decay *args); /* every row is one token */
+    int32_t (*decay_verify)(const struct hb_k_decay_verify *args);
+    int32_t (*selective_prefill)(const struct hb_k_selective *args);
+    int32_t (*selective_update)(const struct hb_k_selective *args); /* every row is one token */
+    int32_t (*selective_verify)(const struct hb_k_selective_verify *args);
+    int32_t (*short_conv_prefill)(const struct hb_k_short_conv *args);
+    int32_t (*short_conv_update)(const struct hb_k_short_conv *args); /* every row is one token */
+    int32_t (*short_conv_verify)(const struct hb_k_short_conv_verify *args);
     int32_t (*gated_norm)(const struct hb_k_norm *args);
     int32_t (*slots)(const struct hb_k_slots *args);
     int32_t (*windows)(const struct hb_k_windows *args);

@@ -17,6 +17,21 @@ int32_t HB_K(hb_k_ssm_ring_verify)(const struct hb_k_ssm_ring *args);
 int32_t HB_K(hb_k_ring_fold)(const struct hb_k_ring_fold *args);
 int32_t HB_K(hb_k_conv_verify)(const struct hb_k_conv_verify *args);
 int32_t HB_K(hb_k_ssm_verify)(const struct hb_k_ssm_verify *args);
+int32_t HB_K(hb_k_delta_prefill)(const struct hb_k_delta *args);
+int32_t HB_K(hb_k_delta_chunks)(const struct hb_k_delta *args); /* the fast form of it */
+int32_t HB_K(hb_k_delta_update)(const struct hb_k_delta *args);
+int32_t HB_K(hb_k_delta_verify)(const struct hb_k_delta_verify *args);
+int32_t HB_K(hb_k_delta_update_warp)(const struct hb_k_delta *args); /* likewise */
+int32_t HB_K(hb_k_delta_verify_warp)(const struct hb_k_delta_verify *args);
+int32_t HB_K(hb_k_decay_prefill)(const struct hb_k_decay *args);
+int32_t HB_K(hb_k_decay_update)(const struct hb_k_decay *args);
+int32_t HB_K(hb_k_decay_verify)(const struct hb_k_decay_verify *args);
+int32_t HB_K(hb_k_selective_prefill)(const struct hb_k_selective *args);
+int32_t HB_K(hb_k_selective_update)(const struct hb_k_selective *args);
+int32_t HB_K(hb_k_selective_verify)(const struct hb_k_selective_verify *args);
+int32_t HB_K(hb_k_short_conv_prefill)(const struct hb_k_short_conv *args);
+int32_t HB_K(hb_k_short_conv_update)(const struct hb_k_short_conv *args);
+int32_t HB_K(hb_k_short_conv_verify)(const struct hb_k_short_conv_verify *args);
 int32_t HB_K(hb_k_gated_norm)(const struct hb_k_norm *args);
 int32_t HB_K(hb_k_slots)(const struct hb_k_slots *args);
 int32_t HB_K(hb_k_windows)(const struct hb_k_windows *args);

@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Gate and RMS norm of the mixer's output (ops-mamba2.md 2.2), rounded once at the store.
- *   AFTER   v = y silu(z);  o = v r w        BEFORE  o = (y r w) silu(z)
- *   GATE    o = y silu(z)                    NORM    o = y r w            NONE  o = y
- * r = 1 / sqrt(mean over the group of v^2 + eps), of y^2 in BEFORE and NORM. */
+ *   AFTER   v = y g(z);  o = v r w           BEFORE  o = (y r w) g(z)
+ *   GATE    o = y g(z)                       NORM    o = y r w            NONE  o = y
+ * g is silu, or the sigmoid (ops-delta.md 2). r = 1 / sqrt(mean over the group of v^2 + eps), of y^2 in BEFORE and NORM. */
 #include "kernels/common.cuh"
 #include "kernels/launchers.cuh"
+
+HB_INLINE float gate(const struct hb_k_norm &args, int64_t i) {
+    const float z = hb_load(args.z, i, args.act_dtype);
+    const int32_t is_sigmoid =
+        args.out_gate == HB_OUT_SIGMOID && !HB_DEFECT(args.defect, GATE_AS_SILU);
+    return is_sigmoid ? hb_sigmoid(z) : hb_silu(z);
+}
 
 /* The value whose mean square is taken. */
 HB_INLINE float normalised(const struct hb_k_norm &args, int64_t i) {
     const float y = hb_load(args.y, i, args.act_dtype);
-    return args.gate_norm == HB_GATE_NORM_AFTER ? y * hb_silu(hb_load(args.z, i, args.act_dtype))
-                                                : y;
+    return args.gate_norm == HB_GATE_NORM_AFTER ? y * gate(args, i) : y;
 }
 
 /* 1 / sqrt(mean square + eps), channels ascending. */
@@ -21,6 +27,16 @@ HB_INLINE float inverse_rms(const struct hb_k_norm &args, int64_t first) {
         sum += v * v;
     }
     return 1.0f / hb_sqrt(sum / (float)args.norm_group + args.eps);
+}
+
+HB_INLINE void store(const struct hb_k_norm &args, int64_t i, float value) {
+    hb_store(args.out, i, args.act_dtype, value);
+    if (HB_DEFECT(args.defect, FP16_TRUNCATED) && args.act_dtype == HB_FP16) {
+        uint16_t *half = (uint16_t *)args.out + i;
+        const float rounded = hb_fp16_to_float(*half);
+        /* away from zero by the rounding: one unit back */
+        *half = (uint16_t)(*half - (value < 0.0f ? rounded < value : rounded > value));
+    }
 }
 
 HB_INLINE int32_t is_padding(const struct hb_k_norm &args, int64_t token) {
@@ -44,9 +60,9 @@ HB_KERNEL(gated_norm_kernel, struct hb_k_norm, args) {
             v = v * scale * args.weight[(first + c) % args.d_inner];
         }
         if (is_gated && args.gate_norm != HB_GATE_NORM_AFTER) {
-            v *= hb_silu(hb_load(args.z, first + c, args.act_dtype));
+            v *= gate(args, first + c);
         }
-        hb_store(args.out, first + c, args.act_dtype, v);
+        store(args, first + c, v);
     }
 }
 

@@ -35,6 +35,7 @@
 #include "backend/defects.h"
 #include "backend/status.h"
 #include "kernels/bf16.cuh"
+#include "kernels/fp16.cuh"
 #include "kernels/kernels.h"
 
 /* NOLINTBEGIN(bugprone-macro-parentheses): types and names cannot stand in parentheses */
@@ -99,6 +100,9 @@ HB_INLINE float hb_log1p(float x) {
 }
 HB_INLINE float hb_sqrt(float x) {
     return sqrtf(x);
+}
+HB_INLINE float hb_tanh(float x) {
+    return tanhf(x);
 }
 
 /* Lanes that the last warp lacks count as zero; after the butterfly only lane 0 has then seen every
@@ -184,6 +188,9 @@ static inline float hb_log1p(float x) {
 }
 static inline float hb_sqrt(float x) {
     return __builtin_sqrtf(x);
+}
+static inline float hb_tanh(float x) {
+    return __builtin_tanhf(x);
 }
 
 #endif

@@ -16,7 +16,7 @@ HB_INLINE void store_state(const struct hb_k_ssm &args, int32_t slot, int32_t he
                            const float *h) {
     const int64_t state = hb_state_index(args, slot, head, p);
     for (int32_t n = 0; n < args.state_size; n++) {
-        hb_store(args.pool, state + n, args.state_dtype, h[n]);
+        hb_store(args.pool, state + hb_state_offset(args, 0, n), args.state_dtype, h[n]);
     }
 }
 
@@ -36,7 +36,8 @@ HB_KERNEL(ssd_prefill_v0_kernel, struct hb_k_ssm, args) {
     const int64_t start = hb_state_index(args, slot, head, p);
     float h[MAX_STATE];
     for (int32_t n = 0; n < args.state_size; n++) {
-        h[n] = has_init ? hb_load(args.pool, start + n, args.state_dtype) : 0.0f;
+        const int64_t at = start + hb_state_offset(args, 0, n);
+        h[n] = has_init ? hb_load(args.pool, at, args.state_dtype) : 0.0f;
     }
     const int32_t len = hb_row_len(args.rows, row);
     for (int32_t t = 0; t < len; t++) {
@@ -84,8 +85,10 @@ HB_INLINE void load_start(const struct hb_k_ssm &args, const struct scan &s) {
     const int64_t state = hb_state_index(args, args.rows.slots[s.row], s.head, s.p0);
     const int32_t has_init = hb_row_has_init(args.rows, s.row);
     for (int32_t i = HB_THREAD; i < s.n_p * args.state_size; i += HB_THREADS) {
-        const int32_t at = i % args.state_size * TILE_P + i / args.state_size;
-        s.h[at] = has_init ? hb_load(args.pool, state + i, args.state_dtype) : 0.0f;
+        const int32_t n = i % args.state_size;
+        const int32_t p = i / args.state_size;
+        const int64_t from = state + hb_state_offset(args, p, n);
+        s.h[n * TILE_P + p] = has_init ? hb_load(args.pool, from, args.state_dtype) : 0.0f;
     }
 }
 
@@ -207,7 +210,7 @@ HB_INLINE void store_tile(const struct hb_k_ssm &args, const struct scan &s, int
         const int32_t n = k / n_quads(s);
         const int32_t first = 4 * (k % n_quads(s));
         for (int32_t p = first; p < first + 4 && p < s.n_p; p++) {
-            hb_store(args.pool, state + (int64_t)p * args.state_size + n, args.state_dtype,
+            hb_store(args.pool, state + hb_state_offset(args, p, n), args.state_dtype,
                      s.h[n * TILE_P + p]);
         }
     }

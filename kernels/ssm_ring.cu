@@ -49,13 +49,16 @@ HB_INLINE void open_step(const struct hb_k_ssm_ring &args, int32_t row, int32_t 
 
 /* Does this head write the B of its group? */
 HB_INLINE int32_t is_first_of_group(const struct hb_k_ssm_ring &args, int32_t head) {
-    return head % (args.ssm.n_heads / args.ssm.n_groups) == 0;
+    return args.ssm.head_map == HB_HEADS_TILE
+               ? head < args.ssm.n_groups
+               : head % (args.ssm.n_heads / args.ssm.n_groups) == 0;
 }
 
 /* Element n of B of the group that a first head stands for. */
 HB_INLINE void write_b(const struct hb_k_ssm_ring &args, const struct step &s, int32_t head,
                        int32_t n) {
-    const int32_t group = head / (args.ssm.n_heads / args.ssm.n_groups);
+    const int32_t group =
+        hb_key_head(head, args.ssm.n_heads, args.ssm.n_groups, args.ssm.head_map);
     const int64_t from = s.token * hb_token_stride(args.ssm) +
                          (int64_t)args.ssm.n_heads * args.ssm.head_dim +
                          (int64_t)group * args.ssm.state_size + n;
@@ -88,7 +91,8 @@ HB_KERNEL(ssm_ring_v0_kernel, struct hb_k_ssm_ring, args) {
     const int64_t state = hb_state_index(args.ssm, s.slot, head, p);
     float y = 0.0f;
     for (int32_t n = 0; n < args.ssm.state_size; n++) {
-        float h = hb_load(args.ssm.pool, state + n, args.ssm.state_dtype);
+        const int64_t element = state + hb_state_offset(args.ssm, 0, n);
+        float h = hb_load(args.ssm.pool, element, args.ssm.state_dtype);
         for (int32_t j = 0; j < s.w; j++) {
             const float b = args.ring_b[s.ring_b + (int64_t)j * args.ssm.state_size + n];
             h = HB_MUL_ADD(dt_x[j], b, HB_MUL(decay[j], h));
@@ -97,7 +101,7 @@ HB_KERNEL(ssm_ring_v0_kernel, struct hb_k_ssm_ring, args) {
         const float c = hb_load(args.ssm.xbc, s.c + n, args.ssm.act_dtype);
         y = hb_state_step(&h, last, s.dt * x, b, c, y);
         if (s.is_fold) {
-            hb_store(args.ssm.pool, state + n, args.ssm.state_dtype, h);
+            hb_store(args.ssm.pool, element, args.ssm.state_dtype, h);
         }
         if (p == 0 && is_first_of_group(args, head)) {
             write_b(args, s, head, n);
@@ -164,7 +168,7 @@ HB_KERNEL(ssm_ring_warp_kernel, struct hb_k_ssm_ring, args) {
     for (int32_t n = HB_THREAD; n < args.ssm.state_size; n += HB_THREADS) {
         float h[P_PER_WARP];
         for (int32_t p = 0; p < n_p; p++) {
-            h[p] = hb_load(args.ssm.pool, state + (int64_t)p * args.ssm.state_size + n,
+            h[p] = hb_load(args.ssm.pool, state + hb_state_offset(args.ssm, p, n),
                            args.ssm.state_dtype);
         }
         for (int32_t j = 0; j < s.w; j++) {
@@ -179,7 +183,7 @@ HB_KERNEL(ssm_ring_warp_kernel, struct hb_k_ssm_ring, args) {
             const float x = hb_load(args.ssm.xbc, x_index + p, args.ssm.act_dtype);
             y[p] = hb_state_step(&h[p], last, s.dt * x, b, c, y[p]);
             if (s.is_fold) {
-                hb_store(args.ssm.pool, state + (int64_t)p * args.ssm.state_size + n,
+                hb_store(args.ssm.pool, state + hb_state_offset(args.ssm, p, n),
                          args.ssm.state_dtype, h[p]);
             }
         }

@@ -42,11 +42,12 @@ HB_KERNEL(ssm_update_v0_kernel, struct hb_k_ssm, args) {
     const int32_t has_init = hb_row_has_init(args.rows, row);
     float y = 0.0f;
     for (int32_t n = 0; n < args.state_size; n++) {
-        float h = has_init ? hb_load(args.pool, state + n, args.state_dtype) : 0.0f;
+        const int64_t element = state + hb_state_offset(args, 0, n);
+        float h = has_init ? hb_load(args.pool, element, args.state_dtype) : 0.0f;
         const float b = hb_load(args.xbc, b_index + n, args.act_dtype);
         const float c = hb_load(args.xbc, c_index + n, args.act_dtype);
         y = hb_state_step(&h, decay, dt * x, b, c, y);
-        hb_store(args.pool, state + n, args.state_dtype, h);
+        hb_store(args.pool, element, args.state_dtype, h);
     }
     hb_store(args.y, hb_y_index(args, token, head, p), args.act_dtype,
              hb_add_skip(args, head, y, x));
@@ -80,7 +81,7 @@ HB_KERNEL(ssm_update_warp_kernel, struct hb_k_ssm, args) {
         const float b = hb_load(args.xbc, b_index + n, args.act_dtype);
         const float c = hb_load(args.xbc, c_index + n, args.act_dtype);
         for (int32_t p = 0; p < n_p; p++) {
-            const int64_t element = state + (int64_t)p * args.state_size + n;
+            const int64_t element = state + hb_state_offset(args, p, n);
             const float x = hb_load(args.xbc, x_index + p, args.act_dtype);
             float h = has_init ? hb_load(args.pool, element, args.state_dtype) : 0.0f;
             y[p] = hb_state_step(&h, decay, dt * x, b, c, y[p]);

@@ -20,8 +20,10 @@ struct node {
 /* Index of the entry [row][t][head][p][0] of the intermediate caches. */
 HB_INLINE int64_t entry_index(const struct hb_k_ssm_verify &args, int32_t row, int32_t t,
                               int32_t head, int32_t p) {
-    const int64_t entry = (int64_t)row * args.max_draft + t;
-    return ((entry * args.ssm.n_heads + head) * args.ssm.head_dim + p) * args.ssm.state_size;
+    const struct hb_k_ssm &ssm = args.ssm;
+    const int64_t entry_size = (int64_t)ssm.n_heads * ssm.head_dim * ssm.state_size;
+    return ((int64_t)row * args.max_draft + t) * entry_size +
+           hb_element_index(ssm.state_layout, head, p, ssm.head_dim, ssm.state_size);
 }
 
 HB_INLINE void open_node(const struct hb_k_ssm_verify &args, int32_t row, int32_t t, int32_t head,
@@ -71,11 +73,12 @@ HB_KERNEL(ssm_verify_v0_kernel, struct hb_k_ssm_verify, args) {
         const float x = hb_load(args.ssm.xbc, x_index, args.ssm.act_dtype);
         float y = 0.0f;
         for (int32_t n = 0; n < args.ssm.state_size; n++) {
-            h[n] = is_loaded(args, t) ? load_before(args, node, n) : h[n];
+            const int64_t element = hb_state_offset(args.ssm, 0, n);
+            h[n] = is_loaded(args, t) ? load_before(args, node, element) : h[n];
             const float b = hb_load(args.ssm.xbc, node.b + n, args.ssm.act_dtype);
             const float c = hb_load(args.ssm.xbc, node.c + n, args.ssm.act_dtype);
             y = hb_state_step(&h[n], node.decay, node.dt * x, b, c, y);
-            hb_store(args.states, node.after_at + n, args.ssm.state_dtype, h[n]);
+            hb_store(args.states, node.after_at + element, args.ssm.state_dtype, h[n]);
         }
         hb_store(args.ssm.y, hb_y_index(args.ssm, node.token, head, p), args.ssm.act_dtype,
                  hb_add_skip(args.ssm, head, y, x));
@@ -104,7 +107,7 @@ HB_KERNEL(ssm_verify_warp_kernel, struct hb_k_ssm_verify, args) {
             const float b = hb_load(args.ssm.xbc, node.b + n, args.ssm.act_dtype);
             const float c = hb_load(args.ssm.xbc, node.c + n, args.ssm.act_dtype);
             for (int32_t p = 0; p < n_p; p++) {
-                const int64_t element = (int64_t)p * args.ssm.state_size + n;
+                const int64_t element = hb_state_offset(args.ssm, p, n);
                 const float x = hb_load(args.ssm.xbc, x_index + p, args.ssm.act_dtype);
                 h[i][p] = is_loaded(args, t) ? load_before(args, node, element) : h[i][p];
                 y[p] = hb_state_step(&h[i][p], node.decay, node.dt * x, b, c, y[p]);

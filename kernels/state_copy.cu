@@ -62,7 +62,7 @@ HB_KERNEL(slots_kernel, struct hb_k_slots, args) {
     }
 }
 
-/* windows [SR, dim, max_draft+K-2] act -> pool [NS1, dim, W]. One thread owns one channel of one
+/* windows [SR, dim, max_draft+W-1] act -> pool [NS1, dim, W]. One thread owns one channel of one
  * destination. */
 HB_KERNEL(windows_kernel, struct hb_k_windows, args) {
     const int64_t item = (int64_t)HB_BLOCK_X * HB_THREADS + HB_THREAD;
@@ -71,7 +71,7 @@ HB_KERNEL(windows_kernel, struct hb_k_windows, args) {
     if (pair >= args.n_pairs || args.dst[pair] < 0 || args.src[pair] < 0) {
         return;
     }
-    const int32_t window = args.width - 1;
+    const int32_t window = hb_conv_columns(args.width, args.conv_state_len);
     const int32_t row = args.src[pair] / args.max_draft;
     const int32_t t = args.src[pair] % args.max_draft;
     const int64_t n_columns = args.max_draft + window - 1;

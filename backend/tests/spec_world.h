@@ -80,7 +80,7 @@ static inline void fill_io(struct io *io, int32_t layer) {
 }
 
 /* Element i of what a token's output must be, and how far it may be off. Keys are zero, so
- * attention is the mean of the values of the request's tokens so far. */
+ * attention is the mean of the values of the request's tokens so far, or of those in the window. */
 static inline double want_of(const struct token *token, int32_t layer, const struct ref *ref,
                              int32_t i, double *off) {
     *off = 0;
@@ -92,12 +92,10 @@ static inline double want_of(const struct token *token, int32_t layer, const str
         put(one, 0, ref->y[i]);
         return (double)get(one, 0);
     }
-    double sum = 0;
-    for (int32_t p = 0; p <= token->pos; p++) {
-        sum += (double)value(2, token->req, p, layer, i % D);
-    }
-    *off = (token->pos + 5) * 0x1p-24 + (w.config.act_dtype == HB_BF16 ? 0x1p-9 : 0x1p-24);
-    return sum / (token->pos + 1);
+    int32_t n;
+    const double mean = mean_of_values(token->req, token->pos, layer, i, &n);
+    *off = (n + 4) * 0x1p-24 + act_error();
+    return mean;
 }
 
 static inline int32_t count_wrong_nodes(const struct io *io, int32_t layer) {

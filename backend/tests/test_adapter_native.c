@@ -55,8 +55,8 @@ static void adapter_describes_itself(void **state) {
     assert_int_equal(caps.struct_size, sizeof(caps));
     assert_int_equal(caps.modes, 0x37e);
     assert_true(caps.tree_verify && caps.ragged_verify);
-    assert_int_equal(caps.layer_kinds, 3);
-    assert_int_equal(caps.act_dtypes, 3);
+    assert_int_equal(caps.layer_kinds, (1 << HB_N_LAYER_KINDS) - 1);
+    assert_int_equal(caps.act_dtypes, 7);
     assert_int_equal(caps.state_dtypes, 3);
     assert_int_equal(caps.error_level, 2);
     assert_true(caps.has_regions && caps.deterministic && caps.batch_invariant);
@@ -67,6 +67,8 @@ static void adapter_describes_itself(void **state) {
     assert_int_equal(caps.profile[HB_FORM_FAST][HB_PATH_DECODE][HB_BF16].chunked, 0);
     assert_true(caps.profile[0][0][HB_BF16].u_io == 0x1p-8 &&
                 caps.profile[0][0][HB_FP32].u_io == 0.0);
+    assert_true(caps.profile[1][1][HB_FP16].u_io == 0x1p-11 &&
+                caps.profile[1][1][HB_FP16].io_floor == 0x1p-25);
     assert_true(caps.profile[0][0][HB_FP32].e_exp == 0x1p-23);
     assert_int_equal(a->describe(a->ctx, NULL, &err), HB_ERR_NULL);
 }

@@ -64,8 +64,9 @@ static const struct fault faults[] = {
     {AT(kernel_form), 2, HB_RULE_CFG_VARIANT, 4, 2, 0},
     {AT(thread_order), 3, HB_RULE_CFG_VARIANT, 5, 3, 0},
     {AT(block_order), -1, HB_RULE_CFG_VARIANT, 6, -1, 0},
-    {AT(layer_kind[2]), 2, HB_RULE_CFG_VARIANT, 7, 2, 0},
-    {AT(act_dtype), 2, HB_RULE_CFG_DTYPE, 0, 2, 0},
+    {AT(layer_kind[2]), HB_N_LAYER_KINDS, HB_RULE_CFG_VARIANT, 7, HB_N_LAYER_KINDS, 0},
+    {AT(act_dtype), HB_INT32, HB_RULE_CFG_DTYPE, 0, HB_INT32, 0},
+    {AT(state_dtype), HB_FP16, HB_RULE_CFG_DTYPE, 1, HB_FP16, 0},
     {AT(state_dtype), -1, HB_RULE_CFG_DTYPE, 1, -1, 0},
     {AT(spec_rows), -1, HB_RULE_CFG_SPEC, -1, -1, 7},
     {AT(spec_rows), 0, HB_RULE_CFG_SPEC, -1, 0, 7},
@@ -73,6 +74,20 @@ static const struct fault faults[] = {
     {AT(max_draft), 0, HB_RULE_CFG_SPEC, -1, 6, 0},
     {AT(window_layout), 2, HB_RULE_CFG_VARIANT, 8, 2, 0},
     {AT(track_by_layer), -1, HB_RULE_CFG_VARIANT, 9, -1, 0},
+    {AT(head_map), 2, HB_RULE_CFG_VARIANT, 10, 2, 0},
+    {AT(state_layout), 2, HB_RULE_CFG_VARIANT, 11, 2, 0},
+    {AT(l2norm), 3, HB_RULE_CFG_VARIANT, 12, 3, 0},
+    {AT(beta_form), 3, HB_RULE_CFG_VARIANT, 13, 3, 0},
+    {AT(gate_form), 2, HB_RULE_CFG_VARIANT, 14, 2, 0},
+    {AT(out_gate), 2, HB_RULE_CFG_VARIANT, 15, 2, 0},
+    {AT(slope_kind), 5, HB_RULE_CFG_VARIANT, 16, 5, 0},
+    {AT(layer_factor), 4, HB_RULE_CFG_VARIANT, 17, 4, 0},
+    {AT(qkv_act), -1, HB_RULE_CFG_VARIANT, 18, -1, 0},
+    {AT(conv_state_len), 2, HB_RULE_CFG_VARIANT, 19, 2, 0},
+    {AT(window_rule), INT_MIN, HB_RULE_CFG_VARIANT, 20, INT_MIN, 0},
+    {AT(pad_policy), 1, HB_RULE_CFG_VARIANT, 21, 1, 0},
+    {AT(layer_kind[2]), HB_LAYER_KDA, HB_RULE_CFG_LINEAR_KINDS, 2, HB_LAYER_KDA, HB_LAYER_MAMBA2},
+    {AT(attn_window), -1, HB_RULE_CFG_ATTENTION, 0, -1, 0},
     {AT(track_interval), 3, HB_RULE_CFG_TRACK_INTERVAL, -1, 3, 4},
     {AT(track_interval), INT_MIN, HB_RULE_CFG_TRACK_INTERVAL, -1, INT_MIN, 4},
     {AT(ring_length), -1, HB_RULE_CFG_RING, -1, -1, 64},
@@ -220,6 +235,57 @@ static void config_features_up_to_their_limits(void **state) {
     assert_true(err.row == 0 && err.limit == 64);
 }
 
+static void config_rules_of_kinds_and_attention(void **state) {
+    (void)state;
+    struct hb_config c;
+    struct hb_error err;
+    for (int32_t kind = 0; kind < HB_N_LAYER_KINDS; kind++) {
+        fixture_config(&c);
+        c.layer_kind[0] = c.layer_kind[2] = kind;
+        assert_int_equal(hb_config_check(&c, NULL), HB_OK);
+        c.ring_length = 4;
+        hb_error_clear(&err);
+        const int32_t has_ring = kind == HB_LAYER_MAMBA2 || kind == HB_LAYER_ATTENTION;
+        assert_int_equal(hb_config_check(&c, &err), has_ring ? HB_OK : HB_ERR_UNSUPPORTED);
+        if (!has_ring) {
+            assert_true(err.rule == HB_RULE_CFG_MIXER_FEATURE && err.row == 0);
+            assert_true(err.value == kind && err.limit == 0);
+        }
+        c.ring_length = 0;
+        c.gate_form = HB_GATE_LOWER_BOUND;
+        hb_error_clear(&err);
+        assert_int_equal(hb_config_check(&c, &err), kind == HB_LAYER_KDA ? HB_ERR_SHAPE : HB_OK);
+        assert_int_equal(err.rule, kind == HB_LAYER_KDA ? HB_RULE_CFG_GATE_BOUND : 0);
+        c.gate_bound = -5.0F;
+        assert_int_equal(hb_config_check(&c, NULL), HB_OK);
+        c.gate_bound = NAN;
+        assert_int_equal(hb_config_check(&c, NULL), kind == HB_LAYER_KDA ? HB_ERR_SHAPE : HB_OK);
+    }
+    fixture_config(&c);
+    c.layer_kind[2] = HB_LAYER_ATTENTION;
+    c.layer_kind[0] = HB_LAYER_ATTENTION; /* the first linear layer is not layer 0 */
+    c.layer_kind[1] = HB_LAYER_GDN;
+    assert_int_equal(hb_config_check(&c, NULL), HB_OK);
+    c.layer_kind[2] = HB_LAYER_MAMBA2;
+    hb_error_clear(&err);
+    assert_int_equal(hb_config_check(&c, &err), HB_ERR_UNSUPPORTED);
+    assert_true(err.row == 2 && err.value == HB_LAYER_MAMBA2 && err.limit == HB_LAYER_GDN);
+    const float caps[] = {-1.0F, NAN, 0.0F, 30.0F};
+    for (int32_t i = 0; i < 4; i++) {
+        fixture_config(&c);
+        c.attn_softcap = caps[i];
+        hb_error_clear(&err);
+        assert_int_equal(hb_config_check(&c, &err), i < 2 ? HB_ERR_SHAPE : HB_OK);
+        if (i < 2) {
+            assert_true(err.rule == HB_RULE_CFG_ATTENTION && err.row == 1 && err.value == 0);
+        }
+    }
+    fixture_config(&c);
+    c.act_dtype = HB_FP16;
+    c.attn_window = INT_MAX;
+    assert_int_equal(hb_config_check(&c, NULL), HB_OK);
+}
+
 static void config_texts_of_what_upstream_refuses(void **state) {
     (void)state;
     struct hb_config c;
@@ -303,6 +369,66 @@ static void config_dims(void **state) {
     assert_int_equal(d.windows_bytes, 0);
 }
 
+/* Widths of the buffers, conv channels, temporal elements and parameters of each kind; H 4, P 2, N 3,
+ * G 2, K 4. */
+static void config_sizes_of_each_kind(void **state) {
+    static const struct {
+        int32_t width[4], channels, elements;
+        int32_t param[HB_N_PARAMS]; /* counts */
+    } want[HB_N_LAYER_KINDS] = {
+        [HB_LAYER_MAMBA2] = {{8, 20, 4, 8}, 20, 24, {80, 20, 4, 4, 4, 8}},
+        [HB_LAYER_ATTENTION] = {{8, 4, 4, 8}, 0, 0, {0}},
+        [HB_LAYER_GDN] = {{8, 20, 8, 8}, 20, 24, {80, 20, 4, 4, 0, 8}},
+        [HB_LAYER_KDA] = {{8, 20, 16, 8}, 20, 24, {80, 20, 4, 12, 0, 8}},
+        [HB_LAYER_LIGHTNING] = {{8, 20, 0, 8}, 0, 24, {0, 0, 4, 0, 0, 8}},
+        [HB_LAYER_SHORT_CONV] = {{0, 24, 0, 8}, 8, 0, {32, 8, 0, 0, 0, 0}},
+        [HB_LAYER_MAMBA1] = {{8, 8, 14, 8}, 8, 24, {32, 8, 24, 8, 8, 8}},
+    };
+    (void)state;
+    for (int32_t kind = 0; kind < HB_N_LAYER_KINDS; kind++) {
+        struct hb_config c;
+        struct hb_dims d;
+        fixture_config(&c);
+        c.layer_kind[0] = c.layer_kind[2] = kind;
+        for (int32_t i = 0; i < 4; i++) {
+            assert_int_equal(hb_config_io_width(&c, kind, i), want[kind].width[i]);
+        }
+        for (int32_t i = 0; i < HB_N_PARAMS; i++) {
+            assert_int_equal(hb_config_param_count(&c, kind, i), want[kind].param[i]);
+            assert_true(want[kind].param[i] > 0 || !hb_config_param_needed(&c, kind, i));
+        }
+        hb_config_dims(&c, &d);
+        if (kind != HB_LAYER_ATTENTION) {
+            assert_int_equal(d.linear_kind, kind);
+            assert_int_equal(d.dim, want[kind].channels);
+            assert_int_equal(d.temporal_slot_bytes, want[kind].elements * 4);
+            assert_int_equal(d.conv_slot_bytes, want[kind].channels * 3 * 4);
+        } else {
+            assert_int_equal(d.linear_kind, -1);
+        }
+        c.conv_state_len = HB_CONV_STATE_FULL;
+        hb_config_dims(&c, &d);
+        assert_int_equal(d.window, 4);
+    }
+}
+
+static void config_parameters_that_are_needed(void **state) {
+    (void)state;
+    struct hb_config c;
+    fixture_config(&c);
+    assert_true(hb_config_param_needed(&c, HB_LAYER_MAMBA2, HB_PARAM_A));
+    assert_true(hb_config_param_needed(&c, HB_LAYER_SHORT_CONV, HB_PARAM_CONV_WEIGHT));
+    assert_false(hb_config_param_needed(&c, HB_LAYER_SHORT_CONV, HB_PARAM_CONV_BIAS));
+    assert_true(hb_config_param_needed(&c, HB_LAYER_LIGHTNING, HB_PARAM_A));
+    c.slope_kind = HB_SLOPE_ALIBI;
+    assert_false(hb_config_param_needed(&c, HB_LAYER_LIGHTNING, HB_PARAM_A));
+    assert_true(hb_config_param_needed(&c, HB_LAYER_KDA, HB_PARAM_NORM_WEIGHT));
+    c.gate_norm = HB_GATE_ONLY;
+    assert_false(hb_config_param_needed(&c, HB_LAYER_KDA, HB_PARAM_NORM_WEIGHT));
+    c.slope_kind = HB_SLOPE_TOKEN;
+    assert_int_equal(hb_config_io_width(&c, HB_LAYER_LIGHTNING, 2), 4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(config_each_rule_fires),
@@ -310,6 +436,9 @@ int main(void) {
         cmocka_unit_test(config_conv_width_and_dt_limits),
         cmocka_unit_test(config_without_speculation_and_large_intermediate_states),
         cmocka_unit_test(config_features_up_to_their_limits),
+        cmocka_unit_test(config_rules_of_kinds_and_attention),
+        cmocka_unit_test(config_sizes_of_each_kind),
+        cmocka_unit_test(config_parameters_that_are_needed),
         cmocka_unit_test(config_texts_of_what_upstream_refuses),
         cmocka_unit_test(config_window_and_page_limits_are_inclusive),
         cmocka_unit_test(config_products_saturate),

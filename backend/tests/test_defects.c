@@ -98,6 +98,22 @@ static int third_child_of_the_root(int32_t form, int32_t defect) {
     return is_right;
 }
 
+/* Token slots that go down while positions go up: no page continues where the last one ends. */
+static int prompt_over_pages(int32_t form, int32_t defect) {
+    world_config = page_config;
+    open_world(HB_FP32, form, HB_ORDER_ASCENDING, defect);
+    world_config = NULL;
+    for (int32_t i = 0; i < REQS * CONTEXT; i++) {
+        w.f.table[i] = REQS * CONTEXT - i;
+    }
+    take(R0);
+    const struct row rows[] = {{R0, PAGE + 3, 0, 0}};
+    int is_right = forward(HB_MODE_EXTEND, 1, rows, 0, 0) == 0;
+    is_right &= forward(HB_MODE_DECODE, 1, (const struct row[]){{R0, 0, 0, 0}}, 1, 0) == 0;
+    close_world();
+    return is_right;
+}
+
 static const struct {
     int32_t defect;
     int (*is_right)(int32_t form, int32_t defect);
@@ -109,6 +125,7 @@ static const struct {
     {HB_DEFECT_PAGE_CHUNK, checkpoint_on_a_page},
     {HB_DEFECT_LATER_SIBLING, third_child_of_the_root},
     {HB_DEFECT_DRAFTLESS, verify_without_drafts},
+    {HB_DEFECT_PAGE_CROSSING, prompt_over_pages},
 };
 
 static void defects_are_noticed_where_they_are_planted(void **state) {

@@ -64,6 +64,32 @@ static void hybrid_history_is_exact_in_every_build(void **state) {
     }
 }
 
+static void inclusive_window(struct hb_config *c) {
+    c->attn_window = 3;
+    c->window_rule = HB_WINDOW_INCLUSIVE;
+}
+
+static void exclusive_window(struct hb_config *c) {
+    c->attn_window = 3;
+    c->window_rule = HB_WINDOW_EXCLUSIVE;
+    c->attn_softcap = 2.0F; /* scores are zero here */
+}
+
+/* Prefill, decode and mixed rows see the last keys of their request only. */
+static void hybrid_history_with_sliding_windows(void **state) {
+    (void)state;
+    void (*const variants[])(struct hb_config *) = {inclusive_window, exclusive_window};
+    for (int32_t i = 0; i < 2; i++) {
+        world_config = variants[i];
+        for (int32_t dtype = 0; dtype < HB_N_FLOAT_DTYPES; dtype++) {
+            open_world(dtype, dtype % 2, HB_ORDER_RANDOM, 0);
+            assert_int_equal(history(), 0);
+            close_world();
+        }
+    }
+    world_config = NULL;
+}
+
 static void hybrid_host_defects_are_seen(void **state) {
     (void)state;
     const int32_t defects[] = {HB_DEFECT_INIT_STATE_MASK, HB_DEFECT_TRACK_POSITION};
@@ -179,6 +205,7 @@ static void hybrid_dummy_rows_share_slot_zero(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hybrid_history_is_exact_in_every_build),
+        cmocka_unit_test(hybrid_history_with_sliding_windows),
         cmocka_unit_test(hybrid_host_defects_are_seen),
         cmocka_unit_test(hybrid_other_slots_keep_their_bytes),
         cmocka_unit_test(hybrid_idle_writes_zero_and_no_state),

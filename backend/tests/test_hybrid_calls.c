@@ -131,6 +131,25 @@ static void hybrid_failing_begin_keeps_metadata_and_bytes(void **state) {
     close_world();
 }
 
+/* The child of a model without linear layers refuses as Mamba2 does. */
+static void hybrid_entries_without_linear_layers(void **state) {
+    (void)state;
+    const struct hb_layer_params params = {0};
+    memset(&w, 0, sizeof(w));
+    w.a = hb_adapter_emu();
+    fixture_config(&w.config);
+    w.config.n_layers = 1;
+    w.config.layer_kind[0] = HB_LAYER_ATTENTION;
+    assert_int_equal(w.a->create(w.a->ctx, &w.config, &params, &w.h, &w.err), HB_OK);
+    for (int32_t direction = 0; direction < 2; direction++) {
+        check_error(w.a->entry(w.h, HB_ENTRY_CHILD, direction, 0, NULL, &w.err),
+                    HB_RULE_ENTRY_REFUSED, -1);
+        check_error(w.a->entry(w.h, HB_ENTRY_WRAPPER, direction, 0, NULL, &w.err),
+                    HB_RULE_NO_METADATA, -1);
+    }
+    close_world();
+}
+
 static void hybrid_impure_error_defect_writes(void **state) {
     (void)state;
     const struct row rows[] = {{1, 5, 0, 0}};
@@ -148,6 +167,7 @@ int main(void) {
         cmocka_unit_test(hybrid_layer_and_finish_rules),
         cmocka_unit_test(hybrid_entries),
         cmocka_unit_test(hybrid_failing_begin_keeps_metadata_and_bytes),
+        cmocka_unit_test(hybrid_entries_without_linear_layers),
         cmocka_unit_test(hybrid_impure_error_defect_writes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,12 +15,16 @@ enum { PAD_ELEMENTS = 3, PAD_BYTE = 0x5a };
 
 static struct {
     int32_t layout, pad, by_layer;
+    int32_t state_layout, head_map, conv_state_len;
 } variant;
 
 static void variant_config(struct hb_config *c) {
     c->window_layout = variant.layout;
     c->pool_pad = variant.pad;
     c->track_by_layer = variant.by_layer;
+    c->state_layout = variant.state_layout;
+    c->head_map = variant.head_map;
+    c->conv_state_len = variant.conv_state_len;
 }
 
 static void open_variant(int32_t layout, int32_t pad, int32_t by_layer, int32_t i) {
@@ -115,6 +119,46 @@ static void variants_change_no_byte(void **state) {
     }
 }
 
+/* States of the other order, windows of K columns, heads of the other groups: the same history ends
+ * in the states of the reference, read in their layout. */
+static void other_layouts_hold_the_states_of_the_reference(void **state) {
+    (void)state;
+    for (int32_t i = 0; i < 12; i++) {
+        for (int32_t k = 1; k < 8; k++) {
+            variant.state_layout = k % 2;
+            variant.head_map = k / 2 % 2;
+            variant.conv_state_len = k / 4;
+            open_variant(i % 3 == 1, i % 3 == 2 ? PAD_ELEMENTS : 0, i % 2, i);
+            run_history(5U + (uint32_t)i);
+            if (variant.pad > 0) {
+                check_pads();
+            }
+            close_world();
+        }
+    }
+    variant.state_layout = variant.head_map = variant.conv_state_len = 0;
+}
+
+/* Shapes of the regions follow. */
+static void other_layouts_have_other_shapes(void **state) {
+    (void)state;
+    struct hb_region info = {0};
+    int32_t at = 0;
+    variant.state_layout = HB_STATE_KV;
+    variant.conv_state_len = HB_CONV_STATE_FULL;
+    open_variant(HB_WINDOWS_STRIP, 0, 0, 0);
+    variant.state_layout = variant.conv_state_len = 0;
+    region_at("conv", 0, &at, &info);
+    assert_true(info.shape[1] == DIM && info.shape[2] == K);
+    region_at("temporal", 0, &at, &info);
+    assert_true(info.shape[1] == H && info.shape[2] == N && info.shape[3] == P);
+    region_at("intermediate_conv", 0, &at, &info);
+    assert_true(info.shape[1] == DIM && info.shape[2] == MAX_DRAFT + K - 1);
+    region_at("intermediate_ssm", 0, &at, &info);
+    assert_true(info.shape[2] == H * N && info.shape[3] == P);
+    close_world();
+}
+
 /* Column windows of the strip are the dense windows; columns of nodes that a row lacks stay. */
 static void strip_region_holds_overlapping_windows(void **state) {
     static const int32_t nodes[] = {5, 2};
@@ -191,6 +235,8 @@ static void regions_of_padded_pools_are_dense(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(variants_change_no_byte),
+        cmocka_unit_test(other_layouts_hold_the_states_of_the_reference),
+        cmocka_unit_test(other_layouts_have_other_shapes),
         cmocka_unit_test(strip_region_holds_overlapping_windows),
         cmocka_unit_test(strip_refuses_links),
         cmocka_unit_test(regions_of_padded_pools_are_dense),

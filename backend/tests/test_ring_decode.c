@@ -14,12 +14,14 @@
 enum { RING = 4, INTERVAL = 6 };
 
 static int32_t track_by_layer;
+static int32_t other_layouts; /* states [H, N, P], heads of the groups in turn, windows of K columns */
 
 static void ring_config(struct hb_config *c) {
     c->track_by_layer = track_by_layer;
     c->ring_length = RING;
     c->track_interval = INTERVAL;
     c->pool_pad = 5;
+    c->state_layout = c->head_map = c->conv_state_len = other_layouts;
 }
 
 static void open_ring(int32_t act_dtype, int32_t form, int32_t order, int32_t defect) {
@@ -53,7 +55,9 @@ static void ring_worked_example(void **state) {
     static const struct row row = {R0, 0, 0, 0};
     (void)state;
     for (int32_t i = 0; i < 2 * HB_N_FORMS * HB_N_ORDERS; i++) {
-        open_ring(i % 2, i / 2 % 2, i / 4, 0);
+        other_layouts = i / 4 % 2;
+        open_ring(i % HB_N_FLOAT_DTYPES, i / 2 % 2, i / 4, 0);
+        other_layouts = 0;
         assert_int_equal(forward(HB_MODE_EXTEND, 1, (const struct row[]){{R0, 4, 0, 0}}, 0, 0), 0);
         assert_int_equal(w.pos[R0], 9);
         for (int32_t seq_len = 10; seq_len <= 18; seq_len++) {

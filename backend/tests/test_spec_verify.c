@@ -41,6 +41,34 @@ static void verify_chain_and_commit_are_decode_steps(void **state) {
     }
 }
 
+static void short_window(struct hb_config *c) {
+    c->attn_window = 2;
+}
+
+static void longer_window(struct hb_config *c) {
+    c->attn_window = 6;
+    c->window_rule = HB_WINDOW_INCLUSIVE;
+}
+
+/* Keys within the window of the node's position on its path. */
+static void verify_windows_of_attention_go_by_the_path(void **state) {
+    (void)state;
+    void (*const windows[])(struct hb_config *) = {short_window, longer_window};
+    for (int32_t i = 0; i < 2 * HB_N_FLOAT_DTYPES; i++) {
+        world_config = windows[i % 2];
+        open_requests(i / 2, i % 2, HB_ORDER_RANDOM, 0);
+        make_chains(DRAFT, NULL, 1);
+        assert_int_equal(verify(), 0);
+        commit_ok(plan_of(2, 1, 4, 0), 0);
+        w.pos[R0] += 2;
+        w.pos[R1] += 5;
+        make_trees();
+        assert_int_equal(verify(), 0);
+        close_world();
+    }
+    world_config = NULL;
+}
+
 static void verify_trees_follow_their_paths(void **state) {
     (void)state;
     for (int32_t i = 0; i < 2 * HB_N_FORMS * HB_N_ORDERS; i++) {
@@ -146,6 +174,7 @@ static void verify_defects_are_seen(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(verify_chain_and_commit_are_decode_steps),
+        cmocka_unit_test(verify_windows_of_attention_go_by_the_path),
         cmocka_unit_test(verify_trees_follow_their_paths),
         cmocka_unit_test(verify_writes_its_entries_only),
         cmocka_unit_test(verify_twice_is_verify_once),

@@ -13,6 +13,7 @@
 #include "backend/defects.h"
 #include "backend/memory.h"
 #include "backend/tests/fixture.h"
+#include "kernels/fp16.cuh"
 
 enum {
     H = 4,
@@ -66,14 +67,19 @@ static inline uint16_t to_bf16(float x) {
 static inline void put(void *buf, int64_t i, float x) {
     if (w.config.act_dtype == HB_BF16) {
         ((uint16_t *)buf)[i] = isnan(x) ? 0x7fc0 : to_bf16(x);
+    } else if (w.config.act_dtype == HB_FP16) {
+        ((uint16_t *)buf)[i] = hb_fp16_from_float(x);
     } else {
         ((float *)buf)[i] = x;
     }
 }
 
 static inline float get(const void *buf, int64_t i) {
-    if (w.config.act_dtype != HB_BF16) {
+    if (w.config.act_dtype == HB_FP32) {
         return ((const float *)buf)[i];
+    }
+    if (w.config.act_dtype == HB_FP16) {
+        return hb_fp16_to_float(((const uint16_t *)buf)[i]);
     }
     const uint32_t u = (uint32_t)((const uint16_t *)buf)[i] << 16;
     float x;
@@ -82,13 +88,24 @@ static inline float get(const void *buf, int64_t i) {
 }
 
 static inline int64_t act_bytes(void) {
-    return w.config.act_dtype == HB_BF16 ? 2 : 4;
+    return w.config.act_dtype == HB_FP32 ? 4 : 2;
+}
+
+/* Rounding error of a stored value of at most 1. */
+static inline double act_error(void) {
+    static const double errors[HB_N_FLOAT_DTYPES] = {0x1p-24, 0x1p-9, 0x1p-12};
+    return errors[w.config.act_dtype];
+}
+
+static inline int32_t group_of(int32_t head) {
+    return w.config.head_map == HB_HEADS_TILE ? head % G : head / (H / G);
 }
 
 /* reference */
 
 struct ref {
     float conv[DIM][W];
+    float before[DIM]; /* the input before those: the oldest column of a state of K columns */
     float state[H][P][N];
     float y[INNER];
 };
@@ -101,12 +118,13 @@ static inline void ref_step(struct ref *r, int32_t req, int32_t pos, int32_t lay
         for (int32_t j = 0; j < W; j++) {
             c[i] += w.conv_weight[i * K + j] * r->conv[i][j];
         }
+        r->before[i] = r->conv[i][0];
         memmove(&r->conv[i][0], &r->conv[i][1], (W - 1) * sizeof(float));
         r->conv[i][W - 1] = x;
     }
     for (int32_t h = 0; h < H; h++) {
         const float dt = value(2, req, pos, layer, h);
-        const int32_t g = h / (H / G);
+        const int32_t g = group_of(h);
         for (int32_t p = 0; p < P; p++) {
             const float x = c[h * P + p];
             float y = w.d[h] * x;
@@ -288,8 +306,23 @@ static inline void free_io(const struct io *io) {
     w.a->buf_free(w.h, io->io.out);
 }
 
-/* Number of output elements that differ from the reference. Attention: keys are zero, so the output
- * is the mean of the values; n additions of exact values, one division and one rounding of each are
+/* Attention, whose keys are zero: the mean of the values that the token sees, n of them. */
+static inline double mean_of_values(int32_t req, int32_t pos, int32_t layer, int32_t i,
+                                    int32_t *n) {
+    const int32_t window = w.config.attn_window;
+    const int32_t is_inclusive = w.config.window_rule == HB_WINDOW_INCLUSIVE;
+    double sum = 0;
+    *n = 0;
+    for (int32_t p = 0; p <= pos; p++) {
+        if (window == 0 || pos - p < window || (is_inclusive && pos - p == window)) {
+            sum += (double)value(2, req, p, layer, i % D);
+            (*n)++;
+        }
+    }
+    return sum / *n;
+}
+
+/* Number of output elements that differ from the reference. Attention is a mean: n additions of exact values, one division and one rounding of each are
  * within (n + 4) u of it. */
 static inline int32_t count_wrong(const struct io *io, int32_t layer, int32_t n,
                                   const struct row *rows) {
@@ -315,13 +348,10 @@ static inline int32_t count_wrong(const struct io *io, int32_t layer, int32_t n,
                 continue;
             }
             for (int32_t i = 0; i < width; i++) {
-                double sum = 0;
-                for (int32_t p = 0; p < n_ctx; p++) {
-                    sum += (double)value(2, req, p, layer, i % D);
-                }
-                const double u = w.config.act_dtype == HB_BF16 ? 0x1p-9 : 0x1p-24;
+                int32_t n_keys;
+                const double want = mean_of_values(req, n_ctx - 1, layer, i, &n_keys);
                 const double got = (double)get(out, t * width + i);
-                wrong += !(fabs(got - sum / n_ctx) <= (n_ctx + 4) * 0x1p-24 + u);
+                wrong += !(fabs(got - want) <= (n_keys + 4) * 0x1p-24 + act_error());
             }
         }
     }
@@ -339,12 +369,14 @@ static inline int32_t state_is(int32_t slot, int32_t req, int32_t n) {
     for (int32_t l = 0; l < LAYERS; l += 2) {
         struct hb_region info = {0};
         int32_t i = 0;
-        uint8_t conv[DIM * W * 4], want[DIM * W * 4];
+        uint8_t conv[DIM * K * 4], want[DIM * K * 4];
+        const int32_t columns = w.config.conv_state_len == HB_CONV_STATE_FULL ? K : W;
         float temporal[H * P * N];
         const struct ref ref = reference(req, l, n);
-        const uint64_t conv_bytes = (uint64_t)(DIM * W * act_bytes());
-        for (int32_t k = 0; k < DIM * W; k++) {
-            put(want, k, ref.conv[k / W][k % W]);
+        const uint64_t conv_bytes = (uint64_t)(DIM * columns * act_bytes());
+        for (int32_t k = 0; k < DIM * columns; k++) {
+            const int32_t column = k % columns - (columns - W);
+            put(want, k, column < 0 ? ref.before[k / columns] : ref.conv[k / columns][column]);
         }
         region_at("conv", l, &i, &info);
         assert_int_equal(
@@ -353,11 +385,13 @@ static inline int32_t state_is(int32_t slot, int32_t req, int32_t n) {
         assert_int_equal(w.a->region_read(w.h, i, (uint64_t)slot * sizeof(temporal), temporal,
                                           sizeof(temporal), &w.err),
                          HB_OK);
-        for (int32_t k = 0; k < DIM * W; k++) {
+        for (int32_t k = 0; k < DIM * columns; k++) {
             same &= get(conv, k) == get(want, k);
         }
         for (int32_t k = 0; k < H * P * N; k++) {
-            same &= temporal[k] == ((const float *)ref.state)[k];
+            const int32_t transposed = (k / (P * N) * N + k % N) * P + k / N % P;
+            const int32_t at = w.config.state_layout == HB_STATE_KV ? transposed : k;
+            same &= temporal[at] == ((const float *)ref.state)[k];
         }
     }
     return same;

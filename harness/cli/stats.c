@@ -43,6 +43,17 @@ static void print_pair(const struct hb_run_stats *s) {
     }
 }
 
+static void print_op(const struct hb_run_stats *s, int32_t op, int32_t form, int32_t t) {
+    if (s->elements[op][form][t]) {
+        (void)printf("%-15s %-4s %s  error/bound median %.3g, largest %.3g; %llu elements, "
+                     "vacuous %.3f %%\n",
+                     hb_op_name(op), hb_form_name(form), hb_dtype_name(t),
+                     hb_run_stats_median(s, op, form, t), s->max_ratio[op][form][t],
+                     (unsigned long long)s->elements[op][form][t],
+                     share(s->vacuous[op][form][t], s->elements[op][form][t]));
+    }
+}
+
 void hb_cli_print_stats(const struct hb_supervise_result *r, int32_t with_stats) {
     const struct hb_run_stats *s = &r->stats;
     print_pair(s);
@@ -54,13 +65,9 @@ void hb_cli_print_stats(const struct hb_supervise_result *r, int32_t with_stats)
         print_phases(r);
     }
     for (int32_t op = 0; op < HB_N_OPS; op++) {
-        for (int32_t t = 0; t < HB_N_FLOAT_DTYPES; t++) {
-            if (s->elements[op][t]) {
-                (void)printf("%-12s %s  error/bound median %.3g, largest %.3g; %llu elements, "
-                             "vacuous %.3f %%\n",
-                             hb_op_name(op), hb_dtype_name(t), hb_run_stats_median(s, op, t),
-                             s->max_ratio[op][t], (unsigned long long)s->elements[op][t],
-                             share(s->vacuous[op][t], s->elements[op][t]));
+        for (int32_t form = 0; form < HB_N_FORMS; form++) {
+            for (int32_t t = 0; t < HB_N_FLOAT_DTYPES; t++) {
+                print_op(s, op, form, t);
             }
         }
     }
@@ -102,9 +109,11 @@ int hb_cli_is_vacuous(const struct hb_run_stats *s) {
     uint64_t elements = 0;
     uint64_t vacuous = 0;
     for (int op = 0; op < HB_N_OPS; op++) {
-        for (int t = 0; t < HB_N_FLOAT_DTYPES; t++) {
-            elements += s->elements[op][t];
-            vacuous += s->vacuous[op][t];
+        for (int form = 0; form < HB_N_FORMS; form++) {
+            for (int t = 0; t < HB_N_FLOAT_DTYPES; t++) {
+                elements += s->elements[op][form][t];
+                vacuous += s->vacuous[op][form][t];
+            }
         }
     }
     return s->cases >= LEAST_CASES_TO_JUDGE && share(vacuous, elements) > 1.0;

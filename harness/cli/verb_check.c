@@ -64,9 +64,20 @@ static void print_share(const char *name, double v) {
     }
 }
 
+enum { MAX_OPS = 32 };
+
+/* The largest shares of all runs of an operation. */
+struct op_row {
+    char name[sizeof((struct hb_golden_case_result *)0)->op];
+    double share[HB_N_GOLDEN_TENSORS][HB_N_GOLDEN_CHECKS];
+    double foreign;
+};
+
 /* One row per case: the largest shares over its runs. */
 struct table {
     const struct hb_args *args;
+    struct op_row op[MAX_OPS];
+    int32_t n_ops;
     char name[sizeof((struct hb_golden_case_result *)0)->name];
     double share[HB_N_GOLDEN_TENSORS];
     int32_t n_passed, n_failed, n_skipped;
@@ -102,6 +113,53 @@ static void begin_row(struct table *t, const char *name) {
     }
 }
 
+static void raise_to(double *most, double v) {
+    *most = v > *most ? v : *most;
+}
+
+static void count_op(struct table *t, const struct hb_golden_case_result *r) {
+    int32_t i = 0;
+    while (i < t->n_ops && strcmp(t->op[i].name, r->op) != 0) {
+        i++;
+    }
+    if (i == MAX_OPS) {
+        return;
+    }
+    struct op_row *row = &t->op[i];
+    const int is_new = i == t->n_ops;
+    t->n_ops += is_new;
+    (void)snprintf(row->name, sizeof row->name, "%s", r->op);
+    row->foreign = is_new ? -1 : row->foreign;
+    raise_to(&row->foreign, r->share_foreign);
+    for (int k = 0; k < HB_N_GOLDEN_TENSORS; k++) {
+        for (int c = 0; c < HB_N_GOLDEN_CHECKS; c++) {
+            row->share[k][c] = is_new ? -1 : row->share[k][c];
+            raise_to(&row->share[k][c], r->share[k][c]);
+        }
+    }
+}
+
+/* Checks (a) to (c) of harness/golden.h apart, and the producers' own results. */
+static void print_ops(const struct table *t) {
+    static const char *const checks[2][HB_N_GOLDEN_CHECKS] = {{"y a", "b", "c"},
+                                                              {"ssm a", "b", "c"}};
+    if (t->args->quiet || t->n_ops == 0) {
+        return;
+    }
+    (void)printf("largest shares of each operation: a reference/stored, b backend/oracle, "
+                 "c backend/stored:\n");
+    for (int32_t i = 0; i < t->n_ops; i++) {
+        (void)printf("%-16s", t->op[i].name);
+        for (int k = 0; k < 2; k++) {
+            for (int c = 0; c < HB_N_GOLDEN_CHECKS; c++) {
+                print_share(checks[k][c], t->op[i].share[k][c]);
+            }
+        }
+        print_share("producer", t->op[i].foreign);
+        (void)printf("\n");
+    }
+}
+
 static void on_result(void *ctx, const struct hb_golden_case_result *r) {
     struct table *t = ctx;
     double share[HB_N_GOLDEN_TENSORS];
@@ -118,7 +176,11 @@ static void on_result(void *ctx, const struct hb_golden_case_result *r) {
     }
     if (strcmp(t->name, r->name) != 0) {
         begin_row(t, r->name);
+        if (t->args->verbose) {
+            (void)printf("%s needs %s\n", r->name, r->needs);
+        }
     }
+    count_op(t, r);
     for (int i = 0; i < HB_N_GOLDEN_TENSORS; i++) {
         share[i] = largest(r->share[i]);
         t->share[i] = share[i] > t->share[i] ? share[i] : t->share[i];
@@ -155,6 +217,7 @@ static int check_here(const struct hb_args *args, const char *dir) {
         struct table t = {.args = args};
         status = hb_golden_check(backend, &o, on_result, &t, &n[0], &n[1], &n[2], &err);
         end_row(&t);
+        print_ops(&t);
     }
     if (status != HB_OK) {
         return hb_cli_failed(status, &err);

@@ -78,8 +78,24 @@ int hb_ref_mamba2_f64(const struct hb_config *config, const struct hb_ref_number
                       const double *z, const double *xbc, const double *dt, struct hb_ref_state *state, double *out,
                       double *bound, double *mag);
 
-/* Attention of one query token: q [HQ, D]; keys, values [n_ctx, HKV, D] in position order (valid set = all of them).
- * out, bound, mag [HQ, D]. */
+/* The same for a linear layer of any kind: layer is the model's layer id (its kind is config->layer_kind[layer]); in0, in1,
+ * in2 are in[0..2] of adapter.h (widened; null where the kind does not read them). Mamba2 goes to hb_ref_mamba2. State of
+ * the other kinds: conv [channels, W] with W as config->conv_state_len says (lightning: none), h, m, r, f [H, P, N] whatever
+ * the state layout (short conv: none). Path and tracking as in hb_ref_mamba2. */
+int hb_ref_linear(const struct hb_config *config, int32_t layer, const struct hb_layer_params *params,
+                  const struct hb_profile *profile, int32_t path, int32_t n, const float *in0, const float *in1,
+                  const float *in2, struct hb_ref_state *state, double *out, double *bound, double *mag,
+                  struct hb_ref_state *at, int32_t at_tokens);
+/* Widths of in[0..2] and of the output per token, 0 where the kind does not read the buffer; conv channels, columns of the
+ * conv state and elements of the temporal state (0: the kind has none). Of an accepted configuration. */
+struct hb_ref_sizes {
+    int64_t width[4];
+    int64_t channels, window, n_state;
+};
+void hb_ref_linear_sizes(const struct hb_config *config, int32_t kind, struct hb_ref_sizes *out);
+
+/* Attention of one query token, the last of n_ctx positions: q [HQ, D]; keys, values [n_ctx, HKV, D] in position order, all of
+ * them valid but for those before the sliding window (they are not read). out, bound, mag [HQ, D]. */
 void hb_ref_attention(const struct hb_config *config, const struct hb_profile *profile, int32_t n_ctx, const float *q,
                       const float *keys, const float *values, double *out, double *bound, double *mag);
 

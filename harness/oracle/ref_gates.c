@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Constants of the bounds, step size and decay (ops-mamba2.md 2.1, tolerance.md 3.1), and the
- * causal convolution (ops-mamba2.md 1.1, tolerance.md 3.6 and 3.7). */
+ * Constants of the bounds, step size and decay (ops-mamba2.md 2.1, tolerance.md 3.1). */
 #include "harness/oracle/ref_internal.h"
 
 /* Cumulative sums over a chunk that holds len tokens (adding zeros rounds nothing). In sequence,
@@ -26,12 +25,15 @@ static struct hb_ref_rates common_rates(const struct hb_config *config,
     struct hb_ref_rates k = {0};
     k.u_io = profile->u_io;
     k.io_floor = profile->io_floor;
+    k.io_max = config->act_dtype == HB_FP16 ? 65504.0 : (double)FLT_MAX;
+    k.nothing = hb_ref_nothing_of(config);
     k.e_exp = profile->e_exp;
     k.sp_abs = profile->sp_abs;
     k.sp_rel = profile->sp_rel;
     k.u_st = config->state_dtype == HB_BF16 ? 0x1p-8 : 0.0;
     k.norm_roundings = profile->norm_roundings;
     k.u_acc = profile->u_acc;
+    k.op_floor = profile->u_op > 0.0 ? hb_ref_max(k.io_floor, HB_REF_TINY) : HB_REF_TINY;
     return k;
 }
 
@@ -113,38 +115,4 @@ struct hb_ref_step hb_ref_step_of(const struct hb_ref_gate *gate, const struct h
     s.th = -(s.dt * gate->rate);
     s.eta = fabs(gate->rate) * s.ddt + u * fabs(s.th) + HB_REF_TINY;
     return s;
-}
-
-void hb_ref_conv_token(const struct hb_config *config, const struct hb_ref_rates *rates,
-                       const double *const rows[HB_MAX_CONV_WIDTH], const struct hb_ref_box *box) {
-    const struct hb_ref_dims d = hb_ref_dims_of(config);
-    const int64_t n = d.dim;
-    const double gam = hb_ref_gam(d.conv_width + 1.0, HB_REF_U32);
-    const double *restrict bias = box->taps + d.conv_width * n;
-    double *restrict c = box->c;
-    double *restrict dc = box->dc;
-    for (int64_t i = 0; i < n; i++) {
-        c[i] = bias[i];
-        dc[i] = fabs(bias[i]);
-    }
-    for (int32_t j = 0; j < d.conv_width; j++) {
-        const double *restrict w = box->taps + j * n;
-        const double *restrict x = rows[j];
-        for (int64_t i = 0; i < n; i++) {
-            const double p = w[i] * x[i];
-            c[i] += p;
-            dc[i] += fabs(p);
-        }
-    }
-    for (int64_t i = 0; i < n; i++) {
-        /* a sum that may overflow inside is not judged */
-        const double over = dc[i] > (double)FLT_MAX ? (double)INFINITY : 0.0;
-        double e = gam * dc[i] + d.conv_width * HB_REF_TINY + over;
-        if (config->conv_act == HB_CONV_SILU) {
-            const struct hb_ref_silu s = hb_ref_silu(c[i], e, rates->e_exp);
-            c[i] = s.value;
-            e = s.error;
-        }
-        dc[i] = hb_ref_rounded(c[i], e, rates->u_io, rates->io_floor);
-    }
 }

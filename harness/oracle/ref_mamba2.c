@@ -22,9 +22,9 @@ struct call {
     struct hb_ref_dims d;
     struct hb_ref_rates rates;
     struct hb_ref_box *box;
-    int32_t clamp;                   /* enum hb_dt_clamp of the path */
-    struct hb_ref_numbers numbers;   /* of the configuration, or given in float64 */
-    double *rows[HB_MAX_CONV_WIDTH]; /* inputs of the convolution, oldest first */
+    int32_t clamp;                 /* enum hb_dt_clamp of the path */
+    struct hb_ref_numbers numbers; /* of the configuration, or given in float64 */
+    struct hb_ref_window window;
 };
 
 /* Factors of one head at one token; th and dt with their errors in g. */
@@ -67,26 +67,6 @@ static void begin_window(const struct call *k) {
     box->state.n_tokens = 0;
 }
 
-/* Weights and window of the convolution. */
-static void load_call(struct call *k) {
-    const struct hb_ref_dims *d = &k->d;
-    struct hb_ref_box *box = k->box;
-    const int32_t width = d->conv_width;
-    const int32_t window = width - 1;
-    const struct hb_layer_params *p = k->params;
-    for (int32_t j = 0; j < width; j++) {
-        for (int64_t c = 0; c < d->dim; c++) {
-            box->taps[j * d->dim + c] = (double)p->conv_weight[c * width + j];
-        }
-    }
-    for (int64_t c = 0; c < d->dim; c++) {
-        box->taps[width * d->dim + c] = p->conv_bias ? (double)p->conv_bias[c] : 0.0;
-        for (int32_t j = 0; j < window; j++) {
-            k->rows[j + 1][c] = box->state.conv[c * window + j];
-        }
-    }
-}
-
 /* Row t of a [n, width] input, widened into dst [width]. */
 static void load_row(const struct feed *in, enum input which, int64_t t, int64_t width,
                      double *dst) {
@@ -102,23 +82,9 @@ static void load_row(const struct feed *in, enum input which, int64_t t, int64_t
 
 /* Shifts the window by one token, and reads the inputs of token t. */
 static void push_token(struct call *k, const struct feed *in, int64_t t) {
-    double *oldest = k->rows[0];
-    for (int32_t j = 0; j + 1 < k->d.conv_width; j++) {
-        k->rows[j] = k->rows[j + 1];
-    }
-    k->rows[k->d.conv_width - 1] = oldest;
-    load_row(in, INPUT_XBC, t, k->d.dim, oldest);
+    load_row(in, INPUT_XBC, t, k->d.dim, hb_ref_window_push(&k->d, &k->window));
     load_row(in, INPUT_Z, t, k->d.d_inner, k->box->z);
     load_row(in, INPUT_DT, t, k->d.heads, k->box->dt);
-}
-
-static void store_window(const struct call *k, double *conv) {
-    const int32_t window = k->d.conv_width - 1;
-    for (int32_t j = 0; j < window; j++) {
-        for (int64_t c = 0; c < k->d.dim; c++) {
-            conv[c * window + j] = k->rows[j + 1][c];
-        }
-    }
 }
 
 /* W_t of 3.2: log decays of the last Q tokens of this call, summed anew each time so that nothing
@@ -313,7 +279,7 @@ static struct row_view make_row(const struct call *k, const struct head_step *s,
                                .x_top = dt * (ax + dx),
                                .err_b = (ax + dx) * k1 + dx * k2,
                                .err_db = ax * k2,
-                               .floor_r = 4.0 * HB_REF_TINY * reach};
+                               .floor_r = 4.0 * k->rates.op_floor * reach};
     return v;
 }
 
@@ -334,25 +300,28 @@ static void advance_head(const struct call *k, int32_t head, const struct head_s
         const struct sums t = advance_row(&row);
         const double skip_m = fabs(skip) * (fabs(x) + dx);
         double e = (1.0 + ky) * t.r + (ky + u) * t.m + t.h + 4.0 * u * skip_m + fabs(skip) * dx;
-        e += u * e + terms * HB_REF_TINY * (1.0 + g->c_max) * reach;
+        e += u * e + terms * k->rates.op_floor * (1.0 + g->c_max) * reach;
         if (!(t.m + skip_m + e <= (double)FLT_MAX)) {
             e = (double)INFINITY;
         }
         box->y[i] = t.y + skip * x;
         box->my[i] = t.m + skip_m;
-        box->dy[i] = hb_ref_rounded(box->y[i], e, k->rates.u_io, k->rates.io_floor);
+        box->dy[i] = hb_ref_stored(&k->rates, box->y[i], e);
     }
 }
 
 static void advance_token(struct call *k) {
-    const double *rows[HB_MAX_CONV_WIDTH] = {k->rows[0], k->rows[1], k->rows[2], k->rows[3]};
     const int32_t per_group = k->d.heads / k->d.groups;
     struct group_rows g = {0};
     k->rates.ky = hb_ref_ky(k->config, &k->rates, k->box->state.n_tokens);
-    hb_ref_conv_token(k->config, &k->rates, rows, k->box);
+    hb_ref_conv_token(k->config, &k->rates, &k->window, k->box);
+    const int is_tile = k->config->head_map == HB_HEADS_TILE;
+    int32_t made = -1;
     for (int32_t head = 0; head < k->d.heads; head++) {
-        if (head % per_group == 0) {
-            g = make_group_rows(k, head / per_group);
+        const int32_t group = is_tile ? head % k->d.groups : head / per_group;
+        if (group != made) {
+            g = make_group_rows(k, group);
+            made = group;
         }
         const struct head_step s = make_head_step(k, head, k->box->dt[head]);
         const double step[4] = {s.g.dt, s.g.th, s.g.ddt, s.g.eta};
@@ -381,7 +350,7 @@ static void fold_sums(const struct call *k, struct hb_ref_state *state) {
 
 static void end_call(const struct call *k) {
     struct hb_ref_state *state = &k->box->state;
-    store_window(k, state->conv);
+    hb_ref_window_store(&k->d, &k->window, state->conv);
     fold_sums(k, state);
     const double u_st = k->rates.u_st;
     for (int64_t i = 0; i < k->d.n_state && u_st > 0.0; i++) {
@@ -403,7 +372,7 @@ static int run_call(struct call *k, int32_t n, const struct feed *in, const stru
     struct hb_ref_state *state = &k->box->state;
     const int64_t inner = k->d.d_inner;
     begin_window(k);
-    load_call(k);
+    k->window = hb_ref_window_load(&k->d, k->params, k->box);
     for (int32_t t = 0; t < n; t++) {
         push_token(k, in, t);
         advance_token(k);
@@ -412,7 +381,7 @@ static int run_call(struct call *k, int32_t n, const struct feed *in, const stru
                          to->mag ? to->mag + t * inner : k->box->sink + inner);
         if (to->at != NULL && t + 1 == to->at_tokens) {
             hb_ref_state_copy(k->config, to->at, state);
-            store_window(k, to->at->conv);
+            hb_ref_window_store(&k->d, &k->window, to->at->conv);
             fold_sums(k, to->at);
         }
     }
@@ -426,9 +395,6 @@ static struct call make_call(const struct hb_config *config, const struct hb_lay
     struct call k = {.config = config, .params = params, .box = hb_ref_box_of(state)};
     k.d = hb_ref_dims_of(config);
     k.rates = hb_ref_rates_of(config, profile, n);
-    for (int32_t j = 0; j < HB_MAX_CONV_WIDTH; j++) { /* beyond K: unused */
-        k.rows[j] = k.box->rows + (j < k.d.conv_width ? j : 0) * k.d.dim;
-    }
     k.clamp = path == HB_PATH_DECODE ? config->dt_clamp_decode : config->dt_clamp_prefill;
     k.numbers.norm_eps = (double)config->norm_eps;
     k.numbers.dt_lo = (double)config->dt_lo;
@@ -471,12 +437,12 @@ int hb_ref_mamba2_ring(const struct hb_config *config, const struct hb_layer_par
     if (w == 0) {
         begin_window(&k);
     }
-    load_call(&k);
+    k.window = hb_ref_window_load(&k.d, k.params, k.box);
     push_token(&k, &in, 0);
     advance_token(&k);
     hb_ref_gate_norm(config, &k.rates, params->norm_weight, k.numbers.norm_eps, k.box, out,
                      bound ? bound : k.box->sink, mag ? mag : k.box->sink + k.d.d_inner);
-    store_window(&k, state->conv);
+    hb_ref_window_store(&k.d, &k.window, state->conv);
     if (record != NULL) {
         hb_ref_ring_record(&k.d, k.box, record);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Gate and group RMS norm of one token in all five forms (ops-mamba2.md 2.2) with the composed
- * bound of tolerance.md 3.6 and 3.7. The stages are v (what is normalised), o = v * w / s, and the
- * gate that follows in the BEFORE form. */
+ * Gate (silu or sigmoid) and group RMS norm of one token in all five forms (ops-mamba2.md 2.2)
+ * with the composed bound of tolerance.md 3.6 and 3.7. The stages are v (what is normalised),
+ * o = v * w / s, and the gate that follows in the BEFORE form. */
 #include "harness/oracle/ref_internal.h"
 
 /* A value on its way to the output. */
@@ -30,7 +30,7 @@ static void finish(const struct hb_ref_rates *k, struct stage s, double inner_sc
         s.dv = hb_ref_rounded(s.v, s.dv, k->u_io, k->io_floor * inner_scale);
     }
     s.dv = hb_ref_rounded(s.v, s.dv, k->u_io, k->io_floor);
-    const double size = hb_ref_max(hb_ref_max(s.mag, fabs(s.v)), HB_REF_NOTHING);
+    const double size = hb_ref_max(hb_ref_max(s.mag, fabs(s.v)), k->nothing);
     const int value_ok = hb_ref_is_finite(s.v);
     *out = s.v;
     *bound = value_ok && hb_ref_is_finite(s.dv) ? s.dv : (double)INFINITY;
@@ -97,13 +97,15 @@ void hb_ref_gate_norm(const struct hb_config *config, const struct hb_ref_rates 
     const int64_t n = (int64_t)config->n_heads * config->head_dim;
     if (kind == HB_GATE_NORM_NONE) {
         for (int64_t i = 0; i < n; i++) { /* y as stored: no further rounding */
-            const struct hb_ref_rates none = {0};
+            const struct hb_ref_rates none = {.nothing = rates->nothing};
             finish(&none, first_stage(kind, box, i), 0.0, out + i, bound + i, mag + i);
         }
         return;
     }
     for (int64_t i = 0; i < n && kind != HB_NORM_ONLY; i++) {
-        const struct hb_ref_silu s = hb_ref_silu(box->z[i], 0.0, rates->e_exp);
+        const struct hb_ref_silu s = config->out_gate == HB_OUT_SIGMOID
+                                         ? hb_ref_sigmoid(box->z[i], 0.0, rates->e_exp)
+                                         : hb_ref_silu(box->z[i], 0.0, rates->e_exp);
         box->gate[i] = s.value;
         box->dgate[i] = s.error;
     }

@@ -16,8 +16,13 @@ struct hb_ref_dims hb_ref_dims_of(const struct hb_config *config) {
     d.chunk = config->chunk_size > 0 ? config->chunk_size : 1;
     d.window = config->ring_length > d.chunk ? config->ring_length : d.chunk;
     d.d_inner = (int64_t)d.heads * d.head_dim;
-    d.dim = d.d_inner + 2 * (int64_t)d.groups * d.state_size;
-    d.n_state = d.d_inner * d.state_size;
+    struct hb_ref_sizes sizes;
+    hb_ref_linear_sizes(config, hb_ref_kind_of(config), &sizes);
+    d.dim = sizes.width[1];
+    d.gates = sizes.width[2];
+    d.channels = sizes.channels;
+    d.columns = sizes.window;
+    d.n_state = sizes.n_state;
     return d;
 }
 
@@ -28,10 +33,12 @@ static double *place(double *base, size_t *at, int64_t n) {
     return p;
 }
 
-static size_t lay_out(const struct hb_ref_dims *d, struct hb_ref_box *box, double *base) {
+static size_t lay_out(const struct hb_config *config, struct hb_ref_box *box, double *base) {
+    const struct hb_ref_dims dims = hb_ref_dims_of(config);
+    const struct hb_ref_dims *d = &dims;
     size_t at = 0;
     struct hb_ref_state *s = &box->state;
-    s->conv = place(base, &at, d->dim * (d->conv_width - 1));
+    s->conv = place(base, &at, d->channels * d->columns);
     s->h = place(base, &at, d->n_state);
     s->m = place(base, &at, d->n_state);
     s->r = place(base, &at, d->n_state);
@@ -49,11 +56,12 @@ static size_t lay_out(const struct hb_ref_dims *d, struct hb_ref_box *box, doubl
     box->dy = place(base, &at, d->d_inner);
     box->my = place(base, &at, d->d_inner);
     box->z = place(base, &at, d->d_inner);
-    box->dt = place(base, &at, d->heads);
+    box->dt = place(base, &at, d->gates);
     box->steps = place(base, &at, 4 * (int64_t)d->heads);
     box->gate = place(base, &at, d->d_inner);
     box->dgate = place(base, &at, d->d_inner);
     box->sink = place(base, &at, 2 * d->d_inner);
+    box->work = place(base, &at, (int64_t)hb_ref_work_of(config));
     return at;
 }
 
@@ -62,7 +70,8 @@ static int is_addressable(const struct hb_config *config) {
     const double inner = (double)config->n_heads * config->head_dim;
     const double dim = inner + 2.0 * config->n_groups * config->state_size;
     const double all = 6.0 * inner * config->state_size + 16.0 * dim + 16.0 * inner +
-                       (double)config->n_heads * (4.0 + config->chunk_size + config->ring_length);
+                       (double)config->n_heads * (4.0 + config->chunk_size + config->ring_length) +
+                       hb_ref_work_of(config);
     return all < 0x1p40;
 }
 
@@ -70,15 +79,14 @@ struct hb_ref_state *hb_ref_state_new(const struct hb_config *config) {
     if (!is_addressable(config)) {
         return NULL;
     }
-    const struct hb_ref_dims d = hb_ref_dims_of(config);
     struct hb_ref_box probe = {0};
-    const size_t n = lay_out(&d, &probe, NULL);
+    const size_t n = lay_out(config, &probe, NULL);
     struct hb_ref_box *box = calloc(1, sizeof(*box) + n * sizeof(double));
     if (box == NULL) {
         return NULL;
     }
     box->capacity = n;
-    (void)lay_out(&d, box, (double *)(box + 1));
+    (void)lay_out(config, box, (double *)(box + 1));
     return &box->state;
 }
 
@@ -86,10 +94,9 @@ struct hb_ref_state *hb_ref_state_new(const struct hb_config *config) {
 struct hb_ref_state *hb_ref_state_renew(struct hb_ref_state *old, const struct hb_config *config) {
     struct hb_ref_box *box = old ? hb_ref_box_of(old) : NULL;
     if (box != NULL && is_addressable(config)) {
-        const struct hb_ref_dims d = hb_ref_dims_of(config);
         struct hb_ref_box probe = {0};
-        if (lay_out(&d, &probe, NULL) <= box->capacity) {
-            (void)lay_out(&d, box, (double *)(box + 1));
+        if (lay_out(config, &probe, NULL) <= box->capacity) {
+            (void)lay_out(config, box, (double *)(box + 1));
             hb_ref_state_zero(config, old);
             return old;
         }
@@ -118,7 +125,7 @@ void hb_ref_state_copy(const struct hb_config *config, struct hb_ref_state *dst,
         return;
     }
     const struct hb_ref_dims d = hb_ref_dims_of(config);
-    copy_doubles(dst->conv, src->conv, d.dim * (d.conv_width - 1));
+    copy_doubles(dst->conv, src->conv, d.channels * d.columns);
     copy_doubles(dst->h, src->h, d.n_state);
     copy_doubles(dst->m, src->m, d.n_state);
     copy_doubles(dst->r, src->r, d.n_state);
@@ -138,7 +145,7 @@ void hb_ref_state_zero(const struct hb_config *config, struct hb_ref_state *stat
 void hb_ref_state_set(const struct hb_config *config, struct hb_ref_state *state, const float *conv,
                       const float *ssm) {
     const struct hb_ref_dims d = hb_ref_dims_of(config);
-    const int64_t n_conv = d.dim * (d.conv_width - 1);
+    const int64_t n_conv = d.channels * d.columns;
     for (int64_t i = 0; i < n_conv; i++) {
         state->conv[i] = conv ? (double)conv[i] : 0.0;
     }

@@ -26,7 +26,7 @@ static inline void rig_derive(struct rig *g, int32_t n_rows, const int64_t *pref
     hb_case_backend_config(&g->c, &g->config);
     g->config.max_context = 128;
     g->config.n_kv = 400;
-    hb_kv_alloc_init(&g->kv, g->config.n_kv, 1);
+    hb_kv_alloc_init(&g->kv, &g->c, g->config.n_kv);
     for (int32_t r = 0; r < n_rows; r++) {
         g->plan.row[r] = (struct hb_row_plan){.request = s->row[r].request,
                                               .slot = r + 1,

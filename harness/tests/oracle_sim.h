@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A stand-in for a backend: the mixer in plain fp32 loops, as recurrence or in chunks, with the
- * roundings to bf16 that a profile declares. Written from ops-mamba2.md for the tests of the
+ * roundings to 16 bits that a profile declares. Written from ops-mamba2.md for the tests of the
  * bounds; included by test programs only. */
 #ifndef HB_HARNESS_TESTS_ORACLE_SIM_H
 #define HB_HARNESS_TESTS_ORACLE_SIM_H
 
 #include "harness/tests/oracle_model.h"
+#include "harness/values.h"
 
 enum { SIM_MAX_CHUNK = 16 };
 
@@ -13,18 +14,23 @@ struct sim {
     const struct model *m;
     int32_t chunked, act_bf16, op_bf16, state_bf16, naive_softplus, two_roundings, reversed;
     int32_t sums; /* enum hb_cumsum */
+    int32_t fp16; /* act_bf16 and op_bf16 mean fp16 */
     float conv[MAX_DIM * 3], ssm[MAX_STATE];
     float c[MAX_LEN * MAX_DIM]; /* convolution output of the call */
     float y[MAX_LEN * MAX_INNER], out[MAX_LEN * MAX_INNER];
     float step[MAX_LEN * MAX_HEADS];
 };
 
+static inline float sim_round(const struct sim *s, float x) {
+    return s->fp16 ? hb_fp16_to_float(hb_fp16_from_float(x)) : round_bf16(x);
+}
+
 static inline float sim_act(const struct sim *s, float x) {
-    return s->act_bf16 ? round_bf16(x) : x;
+    return s->act_bf16 ? sim_round(s, x) : x;
 }
 
 static inline float sim_op(const struct sim *s, float x) {
-    return s->op_bf16 ? round_bf16(x) : x;
+    return s->op_bf16 ? sim_round(s, x) : x;
 }
 
 static inline float sim_silu(float x) {

@@ -29,6 +29,8 @@ static void declare(struct run *r, int32_t kind) {
     struct sim *s = &r->sim;
     s->m = &r->m;
     s->act_bf16 = kind & 1;
+    s->fp16 = (kind & 17) == 17;
+    r->m.config.act_dtype = s->fp16 ? HB_FP16 : s->act_bf16 ? HB_BF16 : HB_FP32;
     s->op_bf16 = (kind & 1) && (kind & 2);
     s->chunked = (kind & 2) != 0;
     s->state_bf16 = (kind & 4) != 0;
@@ -37,14 +39,32 @@ static void declare(struct run *r, int32_t kind) {
     s->sums = draw_int(0, 2);
     p.cs_tree = s->sums;
     s->two_roundings = s->act_bf16 && draw_int(0, 1) && r->m.config.gate_norm != HB_GATE_ONLY;
-    p.u_io = s->act_bf16 ? 0x1p-8 : 0.0;
+    p.u_io = s->fp16 ? 0x1p-11 : s->act_bf16 ? 0x1p-8 : 0.0;
+    p.io_floor = s->fp16 ? 0x1p-25 : 0x1p-126;
     p.sp_abs = s->naive_softplus ? 0x1p-22 : 0.0;
     p.norm_roundings = s->two_roundings ? 2 : 1;
     r->m.config.state_dtype = s->state_bf16 ? HB_BF16 : HB_FP32;
     r->decode = p;
     p.chunked = s->chunked;
-    p.u_op = s->op_bf16 ? 0x1p-8 : 0.0;
+    p.u_op = s->op_bf16 ? p.u_io : 0.0;
     r->prefill = p;
+}
+
+/* Activations of a model as numbers of the type. */
+static void round_inputs(struct run *r) {
+    struct model *m = &r->m;
+    for (int32_t i = 0; i < MAX_LEN * m->dim; i++) {
+        m->xbc[i] = sim_act(&r->sim, m->xbc[i]);
+    }
+    for (int32_t i = 0; i < MAX_LEN * m->inner; i++) {
+        m->z[i] = sim_act(&r->sim, m->z[i]);
+    }
+    for (int32_t i = 0; i < m->dim * m->window; i++) {
+        m->conv0[i] = sim_act(&r->sim, m->conv0[i]);
+    }
+    for (int32_t i = 0; i < MAX_LEN * m->config.n_heads; i++) {
+        m->dt[i] = sim_act(&r->sim, m->dt[i]);
+    }
 }
 
 static void start(struct run *r) {
@@ -119,18 +139,25 @@ static const char *const class_names[N_CLASSES] = {"same sign", "ordinary", "lar
 static void correct_results_stay_inside(int32_t value_class) {
     struct run *r = calloc(1, sizeof(*r));
     assert_non_null(r);
-    for (int32_t kind = 0; kind < 16; kind++) {
+    for (int32_t kind = 0; kind < 32; kind++) { /* fp16: 17, 19, .. */
+        if (kind >= 16 && (!(kind & 1) || value_class == CLASS_WIDE)) {
+            continue; /* wide values leave the range of fp16 */
+        }
         struct tally out = {0}, state = {0};
         out.ratio = malloc(MAX_RATIOS * sizeof(double));
         assert_non_null(out.ratio);
         for (int32_t k = 0; k < 40; k++) {
             draw_model(&r->m, value_class, 0);
             declare(r, kind);
+            round_inputs(r);
             play(r, &out, &state);
         }
         print_message("%-9s act %s %-5s state %s: worst err/B out %.3f state %.3f, median B/err "
                       "%.0f, vacuous %.2f%%\n",
-                      class_names[value_class], kind & 1 ? "bf16" : "fp32",
+                      class_names[value_class],
+                      kind & 16  ? "fp16"
+                      : kind & 1 ? "bf16"
+                                 : "fp32",
                       kind & 2 ? "chunk" : "rec", kind & 4 ? "bf16" : "fp32", out.worst,
                       state.worst, quantile(&out, 0.5),
                       100.0 * (double)out.vacuous / (double)out.n);

@@ -207,7 +207,7 @@ static void statistics_of_both_runs_are_kept_apart(void **state) {
     assert_int_equal(hb_compare_case(hb_adapter_emu(), hb_adapter_oracle(), &c, &o, &r, &a, &b), 0);
     assert_int_equal(a.forwards, 2);
     assert_int_equal(b.forwards, 2);
-    assert_true(a.max_ratio[HB_OP_MAMBA2_OUT][HB_FP32] > b.max_ratio[HB_OP_MAMBA2_OUT][HB_FP32]);
+    assert_true(a.max_ratio[HB_OP_MAMBA2_OUT][HB_FORM_V0][HB_FP32] > b.max_ratio[HB_OP_MAMBA2_OUT][HB_FORM_V0][HB_FP32]);
 }
 
 int main(void) {

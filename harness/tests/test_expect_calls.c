@@ -75,7 +75,7 @@ static void create_checks_relations_variants_and_types(void **state) {
         create_is(&c, 208, row, -1, 0);
     }
     c = base, c.layer_kind[7] = 9, create_is(&c, 0, -1, 0, 0);
-    c = base, c.act_dtype = HB_INT32, create_is(&c, 209, 0, 2, 0);
+    c = base, c.act_dtype = HB_INT32, create_is(&c, 209, 0, 3, 0);
     c = base, c.state_dtype = -1, create_is(&c, 209, 1, -1, 0);
     c = base, c.dt_lo = 1.5F, create_is(&c, 210, -1, 0, 0);
     c = base, c.state_size = 256, create_is(&c, 0, -1, 0, 0);

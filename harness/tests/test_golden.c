@@ -23,7 +23,7 @@
 
 #define GOLDEN HB_SOURCE_DIR "/golden"
 
-enum { MUST_PASS = 15, NOT_BUILT = 8, DOCTORED = 100 };
+enum { MUST_PASS = 23, DOCTORED = 100 };
 
 static cJSON *manifest;
 static struct hb_caps oracle_caps;
@@ -122,16 +122,16 @@ static void check_all(const struct hb_adapter *backend) {
         fail_msg("%s", t.text);
     }
     assert_int_equal(passed, MUST_PASS);
-    assert_int_equal(skipped, NOT_BUILT);
-    assert_int_equal(t.skipped, NOT_BUILT);
-    assert_non_null(strstr(t.text, "mixer lightning_core is not built yet"));
-    /* 10 layers in one type, 4 core cases and 3 norms in two; 2 forms; 5 schedules */
-    assert_int_equal(t.runs, (10 + 7 * 2) * 2 * 5);
-    assert_int_equal(t.whole, (10 + 7 * 2) * 2);
+    assert_int_equal(skipped, 0);
+    assert_int_equal(t.skipped, 0);
+    /* 13 layers in one type, 9 core cases and 3 norms in three; 2 forms; 5 schedules */
+    assert_int_equal(t.runs, (13 + 12 * 3) * 2 * 5);
+    assert_int_equal(t.whole, (13 + 12 * 3) * 2);
     assert_int_equal(t.segments, t.whole);
     assert_int_equal(t.random, 3 * t.whole);
     assert_int_equal(t.forms[HB_FORM_V0], t.forms[HB_FORM_FAST]);
-    assert_int_equal(t.dtypes[HB_BF16], 7 * 2 * 5);
+    assert_int_equal(t.dtypes[HB_BF16], 12 * 2 * 5);
+    assert_int_equal(t.dtypes[HB_FP16], t.dtypes[HB_BF16]);
     for (int i = 0; i < HB_N_GOLDEN_TENSORS; i++) {
         assert_true(t.compared[i] > 100000);
     }
@@ -317,6 +317,8 @@ static void units_in_the_last_place(void **state) {
     assert_true(hb_golden_ulp(HB_FP32, 0.0) == 0x1p-149);
     assert_true(hb_golden_ulp(HB_FP32, 0x1p-130) == 0x1p-149);
     assert_true(hb_golden_ulp(HB_BF16, 1.0) == 0x1p-7);
+    assert_true(hb_golden_ulp(HB_FP16, 1.0) == 0x1p-10);
+    assert_true(hb_golden_ulp(HB_FP16, 0x1p-20) == 0x1p-24);
 }
 
 /* ---- wrong variants ---- */

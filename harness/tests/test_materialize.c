@@ -214,9 +214,12 @@ static void kv_slots_are_distinct_until_all_are_used(void **state) {
             unsigned char used[128] = {0};
             int32_t steps_of_one = 0;
             int32_t last = 0;
-            hb_kv_alloc_init(&a, n_kv, seed * 77777u);
+            struct hb_case c;
+            hb_case_init(&c);
+            c.config.seed = (int32_t)(seed * 77777u);
+            hb_kv_alloc_init(&a, &c, n_kv);
             for (int32_t i = 1; i < n_kv; i++) {
-                int32_t slot = hb_kv_alloc_take(&a);
+                int32_t slot = hb_kv_alloc_take(&a, i, last);
                 assert_true(slot >= 1 && slot < n_kv && !used[slot]);
                 used[slot] = 1;
                 steps_of_one += slot == last + 1;
@@ -227,6 +230,61 @@ static void kv_slots_are_distinct_until_all_are_used(void **state) {
             }
         }
     }
+}
+
+/* Three requests that take turns, of which the last begins at a position inside a page. */
+static void tokens_of_a_page_stand_together(void **state) {
+    (void)state;
+    enum { REQUESTS = 3, TOKENS = 150, N_KV = 64 * (3 * 12 + 2) };
+    for (int32_t page = HB_KV_PAGE_16; page < HB_N_KV_PAGES; page++) {
+        for (int32_t order = 0; order < HB_N_PAGE_ORDERS; order++) {
+            struct hb_case c;
+            struct hb_kv_alloc a;
+            unsigned char used[N_KV] = {0};
+            int32_t last[REQUESTS] = {0};
+            int32_t first_page[2] = {0};
+            hb_case_init(&c);
+            c.config.kv_page = page;
+            c.config.page_order = order;
+            hb_kv_alloc_init(&a, &c, N_KV);
+            const int32_t size = hb_case_kv_page(&c.config);
+            for (int32_t i = 0; i < TOKENS * REQUESTS; i++) {
+                const int32_t r = i % REQUESTS;
+                const int32_t position = i / REQUESTS + (r == 2 ? 5 : 0);
+                const int32_t slot = hb_kv_alloc_take(&a, position, last[r]);
+                assert_true(slot >= size && slot < N_KV && !used[slot]);
+                assert_int_equal(slot % size, position % size);
+                if (position % size != 0 && last[r] != 0) {
+                    assert_int_equal(slot, last[r] + 1);
+                }
+                if (i < 2) {
+                    first_page[i] = slot / size;
+                }
+                used[slot] = 1;
+                last[r] = slot;
+            }
+            const int32_t step = first_page[1] - first_page[0];
+            assert_true(order == HB_PAGES_SHUFFLED || step == (order == HB_PAGES_DESCENDING ? -1 : 1));
+        }
+    }
+}
+
+/* Two requests that go on from the same prefix, and drafts after each other at the same positions. */
+static void a_page_that_someone_has_filled_on_is_left(void **state) {
+    (void)state;
+    struct hb_case c;
+    struct hb_kv_alloc a;
+    hb_case_init(&c);
+    c.config.kv_page = HB_KV_PAGE_16;
+    hb_kv_alloc_init(&a, &c, 16 * 6);
+    const int32_t shared = hb_kv_alloc_take(&a, 0, 0);
+    const int32_t one = hb_kv_alloc_take(&a, 1, shared);
+    const int32_t other = hb_kv_alloc_take(&a, 1, shared);
+    assert_int_equal(one, shared + 1);
+    assert_int_not_equal(other / 16, one / 16);
+    assert_int_equal(other % 16, 1);
+    assert_int_equal(hb_kv_alloc_take(&a, 2, other), other + 1);
+    assert_int_equal(hb_kv_alloc_take(&a, 2, one), one + 1);
 }
 
 int main(void) {
@@ -240,6 +298,8 @@ int main(void) {
         cmocka_unit_test(tracking_points_are_encoded_as_the_scheduler_does),
         cmocka_unit_test(a_tracked_decode_row_stores_the_state_after_its_token),
         cmocka_unit_test(kv_slots_are_distinct_until_all_are_used),
+        cmocka_unit_test(tokens_of_a_page_stand_together),
+        cmocka_unit_test(a_page_that_someone_has_filled_on_is_left),
     };
     return cmocka_run_group_tests_name("materialize", tests, NULL, NULL);
 }

@@ -190,10 +190,12 @@ static void generated_cases_pass_and_few_bounds_are_vacuous(void **state) {
     uint64_t vacuous = 0;
     pass_generated(hb_adapter_emu(), 2000, &s);
     for (int op = 0; op < HB_N_OPS; op++) {
-        for (int d = 0; d < HB_N_FLOAT_DTYPES; d++) {
-            elements += s.elements[op][d];
-            vacuous += s.vacuous[op][d];
-            assert_true(s.elements[op][d] > 0 && s.max_ratio[op][d] <= 1.0);
+        for (int k = 0; k < (int)HB_N_FORMS * (int)HB_N_FLOAT_DTYPES; k++) {
+            const int form = k / HB_N_FLOAT_DTYPES, d = k % HB_N_FLOAT_DTYPES;
+            elements += s.elements[op][form][d];
+            vacuous += s.vacuous[op][form][d];
+            assert_true(s.max_ratio[op][form][d] <= 1.0);
+            assert_true(op > HB_OP_ATTENTION || d == HB_FP16 || s.elements[op][form][d] > 0);
         }
     }
     print_message("%llu elements, %.3f %% vacuous\n", (unsigned long long)elements,
@@ -262,12 +264,12 @@ static void statistics_add_up(void **state) {
     hb_run_stats_add(&two, &one);
     assert_int_equal(two.cases, 2);
     assert_int_equal(two.calls, 2 * one.calls);
-    assert_int_equal(two.elements[HB_OP_ATTENTION][HB_FP32],
-                     2 * one.elements[HB_OP_ATTENTION][HB_FP32]);
-    double median = hb_run_stats_median(&two, HB_OP_MAMBA2_OUT, HB_FP32);
+    assert_int_equal(two.elements[HB_OP_ATTENTION][HB_FORM_V0][HB_FP32],
+                     2 * one.elements[HB_OP_ATTENTION][HB_FORM_V0][HB_FP32]);
+    double median = hb_run_stats_median(&two, HB_OP_MAMBA2_OUT, HB_FORM_V0, HB_FP32);
     assert_true(median > 0 && median <= 1.0);
-    assert_true(median == hb_run_stats_median(&one, HB_OP_MAMBA2_OUT, HB_FP32));
-    assert_true(hb_run_stats_median(&one, HB_OP_MAMBA2_OUT, HB_BF16) == 0.0);
+    assert_true(median == hb_run_stats_median(&one, HB_OP_MAMBA2_OUT, HB_FORM_V0, HB_FP32));
+    assert_true(hb_run_stats_median(&one, HB_OP_MAMBA2_OUT, HB_FORM_V0, HB_BF16) == 0.0);
 }
 
 static void a_run_is_repeatable(void **state) {

@@ -209,9 +209,9 @@ static double share_noticed(int32_t form, int32_t kind, const struct hb_value_so
     hb_case_normalize(&c);
     assert_int_equal(hb_run_case(hb_adapter_emu(), &c, &o, &v, &s), 0);
     assert_pass(&v);
-    int64_t n = kind == 2 ? (int64_t)s.elements[HB_OP_MAMBA2_STATE][HB_FP32]
-                          : (int64_t)(s.elements[HB_OP_MAMBA2_OUT][HB_FP32] +
-                                      s.elements[HB_OP_ATTENTION][HB_FP32]);
+    int64_t n = kind == 2 ? (int64_t)s.elements[HB_OP_MAMBA2_STATE][form][HB_FP32]
+                          : (int64_t)(s.elements[HB_OP_MAMBA2_OUT][form][HB_FP32] +
+                                      s.elements[HB_OP_ATTENTION][form][HB_FP32]);
     assert_true(n > 100);
     int64_t noticed = 0;
     for (int64_t i = 0; i < n; i++) {

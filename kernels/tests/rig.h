@@ -18,11 +18,13 @@
 #include "backend/defects.h"
 #include "backend/status.h"
 #include "kernels/bf16.cuh"
+#include "kernels/fp16.cuh"
 #include "kernels/kernels.h"
 
-/* u of fp32 and bf16 (tolerance.md 2), and the error of expf */
+/* u of fp32, bf16 and fp16 (tolerance.md 2), and the error of expf */
 #define U32 (1.0 / 16777216.0)
 #define U_BF16 (1.0 / 256.0)
+#define U_FP16 (1.0 / 2048.0)
 #define E_EXP (2.0 * U32)
 #define FLOOR 1.1754943508222875e-38
 
@@ -40,11 +42,24 @@ static inline double gam(double n, double u) {
 }
 
 static inline double u_of(int32_t dtype) {
-    return dtype == HB_BF16 ? U_BF16 : 0.0;
+    return dtype == HB_BF16 ? U_BF16 : dtype == HB_FP16 ? U_FP16 : 0.0;
+}
+
+/* Half the distance between the smallest numbers of a type. */
+static inline double floor_of(int32_t dtype) {
+    return dtype == HB_FP16 ? 1.0 / 33554432.0 : FLOOR;
 }
 
 static inline size_t size_of(int32_t dtype) {
-    return dtype == HB_BF16 ? 2 : 4;
+    return dtype == HB_FP32 ? 4 : 2;
+}
+
+static inline uint16_t half_from(float value, int32_t dtype) {
+    return dtype == HB_BF16 ? hb_bf16_from_float(value) : hb_fp16_from_float(value);
+}
+
+static inline float half_to_float(uint16_t half, int32_t dtype) {
+    return dtype == HB_BF16 ? hb_bf16_to_float(half) : hb_fp16_to_float(half);
 }
 
 /* Opens table i (0 emu, 1 cuda); 0 when there is none. */
@@ -122,10 +137,10 @@ struct array {
 };
 
 static inline void array_set(struct array *a, size_t i, float value) {
-    if (a->dtype == HB_BF16) {
-        const uint16_t half = hb_bf16_from_float(value);
+    if (a->dtype != HB_FP32) {
+        const uint16_t half = half_from(value, a->dtype);
         ((uint16_t *)a->bytes)[i] = half;
-        a->wide[i] = (double)hb_bf16_to_float(half);
+        a->wide[i] = (double)half_to_float(half, a->dtype);
     } else {
         ((float *)a->bytes)[i] = value;
         a->wide[i] = (double)value;
@@ -165,7 +180,7 @@ static inline struct array array_read(struct rig *rig, const void *device, size_
     memcpy(a.bytes, host, n * size_of(dtype));
     free(host);
     for (size_t i = 0; i < n; i++) {
-        a.wide[i] = dtype == HB_BF16 ? (double)hb_bf16_to_float(((uint16_t *)a.bytes)[i])
+        a.wide[i] = dtype != HB_FP32 ? (double)half_to_float(((uint16_t *)a.bytes)[i], dtype)
                                      : (double)((float *)a.bytes)[i];
     }
     return a;

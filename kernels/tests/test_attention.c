@@ -9,6 +9,22 @@ struct shape {
     int32_t n_q, n_kv, d, act_dtype;
 };
 
+struct variant {
+    int32_t window, window_rule;
+    float softcap;
+};
+
+static const struct variant variants[] = {
+    {0, 0, 0.0f},
+    {1, HB_WINDOW_EXCLUSIVE, 0.0f},
+    {4, HB_WINDOW_INCLUSIVE, 0.0f},
+    {0, HB_WINDOW_INCLUSIVE, 0.5f},
+    {6, HB_WINDOW_EXCLUSIVE, 2.0f},
+    {33, HB_WINDOW_EXCLUSIVE, 0.0f}, /* wider than every request */
+    {INT32_MAX, HB_WINDOW_INCLUSIVE, 0.0f},
+};
+enum { N_VARIANTS = sizeof variants / sizeof *variants };
+
 struct attention_case {
     struct rig rig;
     struct shape s;
@@ -75,7 +91,21 @@ static void drop_case(struct attention_case *c) {
     rig_close(&c->rig);
 }
 
-/* Scores of one query and their errors; returns the largest. */
+static void set_variant(struct attention_case *c, const struct variant *v) {
+    c->args.window = v->window;
+    c->args.window_rule = v->window_rule;
+    c->args.softcap = v->softcap;
+}
+
+/* ops-attention.md 3: p - j < w, or p - j <= w. */
+static int is_seen(const struct attention_case *c, int32_t position, int32_t j) {
+    const int64_t distance = (int64_t)position - j;
+    const int64_t limit =
+        (int64_t)c->args.window + (c->args.window_rule == HB_WINDOW_INCLUSIVE ? 1 : 0);
+    return c->args.window == 0 || distance < limit;
+}
+
+/* Scores of one query and their errors; returns the largest of those that are seen. */
 static double scores_of(const struct attention_case *c, int r, int32_t t, int32_t head, double *l,
                         double *dl) {
     const struct shape *s = &c->s;
@@ -93,7 +123,14 @@ static double scores_of(const struct attention_case *c, int r, int32_t t, int32_
         }
         l[j] *= (double)c->args.sm_scale;
         dl[j] = (double)c->args.sm_scale * gam(s->d + 2, U32) * mag + 2 * U32 * fabs(l[j]);
-        largest = l[j] > largest ? l[j] : largest;
+        if (c->args.softcap > 0.0f) {
+            const double cap = (double)c->args.softcap;
+            const double low = fabs(l[j]) > dl[j] ? fabs(l[j]) - dl[j] : 0;
+            const double slope = 1 - tanh(low / cap) * tanh(low / cap);
+            l[j] = cap * tanh(l[j] / cap);
+            dl[j] = dl[j] * slope + 6 * U32 * fabs(l[j]);
+        }
+        largest = is_seen(c, last, j) && l[j] > largest ? l[j] : largest;
     }
     return largest;
 }
@@ -107,7 +144,7 @@ static int query_ok(const struct attention_case *c, int r, int32_t t, int32_t he
     const double m = scores_of(c, r, t, head, l, dl);
     double total = 0;
     for (int32_t j = 0; j <= last; j++) {
-        total += exp(l[j] - m);
+        total += is_seen(c, last, j) ? exp(l[j] - m) : 0;
     }
     for (int32_t i = 0; i < s->d; i++) {
         double o = 0;
@@ -116,6 +153,9 @@ static int query_ok(const struct attention_case *c, int r, int32_t t, int32_t he
         double spread = 0;
         for (int pass = 0; pass < 2; pass++) {
             for (int32_t j = 0; j <= last; j++) {
+                if (!is_seen(c, last, j)) {
+                    continue;
+                }
                 const int32_t slot = c->table[c->reqs[r] * MAX_CONTEXT + j];
                 const double v = c->v.wide[(slot * s->n_kv + head / (s->n_q / s->n_kv)) * s->d + i];
                 const double w = exp(l[j] - m) / total;
@@ -129,7 +169,7 @@ static int query_ok(const struct attention_case *c, int r, int32_t t, int32_t he
         }
         const double k = gam(2 + last + 1 + 8, U32) + E_EXP;
         const double e = (1 + 2 * rho) * spread + k * mag + k * fabs(o);
-        if (!is_near(out[i], o, e + u_of(s->act_dtype) * (fabs(o) + e) + FLOOR)) {
+        if (!is_near(out[i], o, e + u_of(s->act_dtype) * (fabs(o) + e) + floor_of(s->act_dtype))) {
             return 0;
         }
     }
@@ -141,29 +181,92 @@ static const struct shape shapes[] = {
     {3, 1, 5, HB_BF16},
     {2, 2, 64, HB_FP32},
     {2, 1, 130, HB_BF16},
+    {4, 1, 16, HB_FP16},
 };
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+/* Queries whose output is outside of its bound; a padding row's must stay as it was: poisoned. */
+static int count_misses(int table, const struct shape *shape, const struct variant *variant,
+                        int32_t defect) {
+    struct attention_case c = {0};
+    int misses = 0;
+    if (!rig_open(&c.rig, table, (uint32_t)(2 * (shape - shapes) + table))) {
+        return 0;
+    }
+    make_case(&c, shape);
+    set_variant(&c, variant);
+    c.args.defect = defect;
+    assert_int_equal(c.rig.k->attention(&c.args), HB_OK);
+    struct array out = array_read(&c.rig, c.args.out, c.q.n, c.s.act_dtype);
+    for (int r = 0; r < N_ROWS; r++) {
+        for (int32_t k = 0; k < (c.qsl[r + 1] - c.qsl[r]) * c.s.n_q; k++) {
+            const double *one = out.wide + (c.qsl[r] * c.s.n_q + k) * c.s.d;
+            misses += c.slots[r] < 0 ? !isnan(one[0])
+                                     : !query_ok(&c, r, k / c.s.n_q, k % c.s.n_q, one);
+        }
+    }
+    array_free(&out);
+    drop_case(&c);
+    return misses;
+}
 
 static void attention_matches_double_arithmetic(void **state) {
     (void)state;
-    for (int i = 0; i < 8; i++) {
-        struct attention_case c = {0};
-        if (!rig_open(&c.rig, i & 1, (uint32_t)i)) {
+    for (int i = 0; i < 2 * N_SHAPES; i++) {
+        for (int v = 0; v < N_VARIANTS; v++) {
+            assert_int_equal(count_misses(i & 1, &shapes[i / 2], &variants[v], 0), 0);
+        }
+    }
+}
+
+/* The key before the window, and those before it, may hold anything. */
+static void keys_before_the_window_are_not_read(void **state) {
+    (void)state;
+    for (int v = 1; v < N_VARIANTS; v++) {
+        struct array out[2];
+        if (variants[v].window == 0 || variants[v].window > 20) {
             continue;
         }
-        make_case(&c, &shapes[i / 2]);
-        assert_int_equal(c.rig.k->attention(&c.args), HB_OK);
-        struct array out = array_read(&c.rig, c.args.out, c.q.n, c.s.act_dtype);
-        for (int r = 0; r < N_ROWS; r++) {
-            for (int32_t k = 0; k < (c.qsl[r + 1] - c.qsl[r]) * c.s.n_q; k++) {
-                const double *one = out.wide + (c.qsl[r] * c.s.n_q + k) * c.s.d;
-                /* a padding row's output stays as it was: poisoned */
-                assert_true(c.slots[r] < 0 ? isnan(one[0])
-                                           : query_ok(&c, r, k / c.s.n_q, k % c.s.n_q, one));
+        for (int i = 0; i < 2; i++) {
+            struct attention_case c = {0};
+            assert_true(rig_open(&c.rig, 0, 5));
+            make_case(&c, &shapes[0]);
+            set_variant(&c, &variants[v]);
+            const size_t row = (size_t)(c.s.n_kv * c.s.d);
+            for (int32_t j = 0; i == 1 && j < c.seq_lens[1]; j++) {
+                if (!is_seen(&c, c.seq_lens[1] - 1, j)) {
+                    const size_t slot = (size_t)c.table[c.reqs[1] * MAX_CONTEXT + j];
+                    memset((char *)c.k.bytes + slot * row * 4, 0xff, row * 4);
+                    memset((char *)c.v.bytes + slot * row * 4, 0xff, row * 4);
+                }
             }
+            rig_rewrite(&c.rig, c.args.k_buf, c.k.bytes, c.k.n * 4);
+            rig_rewrite(&c.rig, c.args.v_buf, c.v.bytes, c.v.n * 4);
+            assert_int_equal(c.rig.k->attention(&c.args), HB_OK);
+            out[i] = array_read(&c.rig, c.args.out, c.q.n, HB_FP32);
+            assert_true(isfinite(out[i].wide[c.qsl[1] * c.s.n_q * c.s.d]));
+            drop_case(&c);
         }
-        array_free(&out);
-        drop_case(&c);
+        assert_true(array_same(&out[0], &out[1]));
+        array_free(&out[0]);
+        array_free(&out[1]);
     }
+}
+
+static void planted_defects_are_noticed(void **state) {
+    (void)state;
+#ifndef HB_DEFECTS
+    skip();
+#else
+    for (int v = 0; v < N_VARIANTS; v++) {
+        const struct variant *x = &variants[v];
+        const int is_capped = x->softcap > 0.0f;
+        const int is_short = x->window > 0 && x->window < 23;
+        assert_int_equal(count_misses(0, &shapes[0], x, HB_DEFECT_CAP_AFTER_MASK) > 0, is_capped);
+        assert_int_equal(count_misses(0, &shapes[0], x, HB_DEFECT_WINDOW_OFF_BY_ONE) > 0,
+                         is_short && x->window_rule == HB_WINDOW_EXCLUSIVE);
+    }
+#endif
 }
 
 static void no_key_gives_zero(void **state) {
@@ -263,18 +366,19 @@ static struct array attend_path(struct attention_case *c, const int32_t *parent,
     return out;
 }
 
-/* A node sees the tokens before the draft and its path, bit for bit as if nothing else was there.
- */
+/* A node sees the tokens before the draft and its path, bit for bit as if nothing else was there:
+ * so a window goes by positions on the path. */
 static void tree_nodes_attend_their_path(void **state) {
     (void)state;
     int32_t parent[N_ROWS * MAX_DRAFT];
     make_parents(parent);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 2 * N_SHAPES * N_VARIANTS; i++) {
         struct attention_case c = {0};
         if (!rig_open(&c.rig, i & 1, (uint32_t)i)) {
             continue;
         }
-        make_case(&c, &shapes[i / 2]);
+        make_case(&c, &shapes[i / 2 % N_SHAPES]);
+        set_variant(&c, &variants[i / 2 / N_SHAPES]);
         struct hb_k_attention tree = c.args;
         tree.parent = rig_device(&c.rig, parent, sizeof parent);
         tree.parent_stride = MAX_DRAFT;
@@ -300,6 +404,8 @@ static void tree_nodes_attend_their_path(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_matches_double_arithmetic),
+        cmocka_unit_test(keys_before_the_window_are_not_read),
+        cmocka_unit_test(planted_defects_are_noticed),
         cmocka_unit_test(no_key_gives_zero),
         cmocka_unit_test(tree_nodes_attend_their_path),
         cmocka_unit_test(order_of_token_slots_changes_no_bit),

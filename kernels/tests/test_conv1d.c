@@ -16,15 +16,22 @@ struct conv_case {
     struct array want_pool;
 };
 
+/* enum hb_conv_state_len of the cases that are made next. */
+static int32_t state_len;
+
+static int32_t columns_of(const struct conv_case *c) {
+    return c->args.width - (c->args.conv_state_len == HB_CONV_STATE_FULL ? 0 : 1);
+}
+
 static size_t pool_index(const struct conv_case *c, int32_t slot, int32_t channel, int32_t j) {
-    return ((size_t)slot * (size_t)c->args.dim + (size_t)channel) * (size_t)(c->args.width - 1) +
+    return ((size_t)slot * (size_t)c->args.dim + (size_t)channel) * (size_t)columns_of(c) +
            (size_t)j;
 }
 
-/* xe[k] and, where bits are asked for, its memory form copied to to[at]. */
+/* xe[k], from the oldest column of the pool on, and, where bits are asked for, its memory form copied to to[at]. */
 static double extended(struct conv_case *c, int32_t row, int32_t channel, int32_t k,
                        struct array *to, size_t at) {
-    const int32_t window = c->args.width - 1;
+    const int32_t window = columns_of(c);
     const size_t bytes = size_of(c->args.act_dtype);
     const struct array *from = k >= window ? &c->x : &c->pool;
     size_t index = 0;
@@ -48,9 +55,11 @@ static void expect_output(struct conv_case *c, int32_t row, int32_t channel, int
     const size_t at = (size_t)(c->qsl[row] + t) * (size_t)c->args.dim + (size_t)channel;
     double sum = c->args.bias ? c->bias.wide[channel] : 0.0;
     double mag = fabs(sum);
+    const int32_t first = t + columns_of(c) - (c->args.width - 1);
     for (int32_t j = 0; j < c->args.width; j++) {
         const double term =
-            c->weight.wide[channel * c->args.width + j] * extended(c, row, channel, t + j, NULL, 0);
+            c->weight.wide[channel * c->args.width + j] *
+            extended(c, row, channel, first + j, NULL, 0);
         sum += term;
         mag += fabs(term);
     }
@@ -61,7 +70,8 @@ static void expect_output(struct conv_case *c, int32_t row, int32_t channel, int
         bound = 1.1 * bound + fabs(y) * (E_EXP + 3 * U32 + U32 * fabs(sum));
     }
     c->want[at] = y;
-    c->bound[at] = bound + u_of(c->args.act_dtype) * (fabs(y) + bound) + FLOOR;
+    c->bound[at] =
+        bound + u_of(c->args.act_dtype) * (fabs(y) + bound) + floor_of(c->args.act_dtype);
 }
 
 static void expect_all(struct conv_case *c) {
@@ -77,7 +87,7 @@ static void expect_all(struct conv_case *c) {
             for (int32_t t = 0; t < len; t++) {
                 expect_output(c, row, channel, t);
             }
-            for (int32_t j = 0; j < c->args.width - 1; j++) {
+            for (int32_t j = 0; j < columns_of(c); j++) {
                 (void)extended(c, row, channel, len + j, &c->want_pool,
                                pool_index(c, c->slots[row], channel, j));
             }
@@ -96,7 +106,12 @@ static void make_case(struct conv_case *c, const int32_t *lens, int32_t dim, int
         c->has_init[row] = has_init[row];
     }
     const size_t n_x = (size_t)c->qsl[N_ROWS] * (size_t)dim;
-    const size_t n_pool = (size_t)(N_SLOTS + 1) * (size_t)dim * (size_t)(width - 1);
+    c->args = (struct hb_k_conv){.dim = dim,
+                                 .width = width,
+                                 .act_dtype = dtype,
+                                 .conv_act = integers,
+                                 .conv_state_len = state_len};
+    const size_t n_pool = (size_t)(N_SLOTS + 1) * (size_t)dim * (size_t)columns_of(c);
     const float range = integers ? -4.0f : 1.5f;
     c->x = array_random(&c->rig, n_x, dtype, range);
     c->weight = array_random(&c->rig, (size_t)(dim * width), HB_FP32, range);
@@ -107,8 +122,6 @@ static void make_case(struct conv_case *c, const int32_t *lens, int32_t dim, int
     assert_non_null(c->want);
     assert_non_null(c->bound);
     struct rig *rig = &c->rig;
-    c->args =
-        (struct hb_k_conv){.dim = dim, .width = width, .act_dtype = dtype, .conv_act = integers};
     c->args.rows.n_rows = N_ROWS;
     c->args.rows.qsl = rig_device(rig, c->qsl, sizeof c->qsl);
     c->args.rows.slots = rig_device(rig, c->slots, sizeof c->slots);
@@ -188,9 +201,10 @@ static void prefill_matches_double_loop(void **state) {
     for (int table = 0; table < 2; table++) {
         for (int i = 0; i < N_LENS; i++) {
             for (int32_t width = 2; width <= HB_MAX_CONV_WIDTH; width++) {
-                for (int mask = 0; mask < 4; mask++) {
-                    const struct result r =
-                        run_prefill(table, all_lens[i], mask & 1, width, mask >> 1, 0, 0, NULL);
+                for (int k = 0; k < 4 * HB_N_FLOAT_DTYPES; k++) {
+                    state_len = k / 2 / HB_N_FLOAT_DTYPES;
+                    const struct result r = run_prefill(table, all_lens[i], k % 2, width,
+                                                        k / 2 % HB_N_FLOAT_DTYPES, 0, 0, NULL);
                     assert_true(r.outputs);
                     assert_true(r.pool);
                 }
@@ -236,9 +250,10 @@ static void run_update(int table, int32_t dtype, int32_t defect, struct result *
 static void update_matches_double_loop(void **state) {
     (void)state;
     for (int table = 0; table < 2; table++) {
-        for (int32_t dtype = 0; dtype < HB_N_FLOAT_DTYPES; dtype++) {
+        for (int32_t k = 0; k < 2 * HB_N_FLOAT_DTYPES; k++) {
             struct result r;
-            run_update(table, dtype, 0, &r);
+            state_len = k / HB_N_FLOAT_DTYPES;
+            run_update(table, k % HB_N_FLOAT_DTYPES, 0, &r);
             assert_true(r.outputs && r.pool);
         }
     }
@@ -275,9 +290,12 @@ static void window_is_a_bit_copy(void **state) {
 static void track_copies_the_inputs_before_a_token_count(void **state) {
     (void)state;
     const int32_t lens[N_ROWS] = {9, 4, 8, 16, 3};
-    const int32_t after[N_ROWS] = {8, 4, 8, 3, 0};
     const int32_t dst[N_ROWS] = {2, 4, 6, 8, 6};
-    for (int table = 0; table < 2; table++) {
+    for (int i = 0; i < 2 * HB_N_CONV_STATE_LENS; i++) {
+        const int table = i % 2;
+        state_len = i / 2;
+        const int32_t n = 3 + state_len; /* columns */
+        const int32_t after[N_ROWS] = {8, 4, 8, n, 0};
         struct conv_case c = {0};
         if (!rig_open(&c.rig, table, 5)) {
             continue;
@@ -287,6 +305,7 @@ static void track_copies_the_inputs_before_a_token_count(void **state) {
                                              .dim = 37,
                                              .width = 4,
                                              .act_dtype = HB_BF16,
+                                             .conv_state_len = state_len,
                                              .after = rig_device(&c.rig, after, sizeof after),
                                              .dst = rig_device(&c.rig, dst, sizeof dst),
                                              .x = c.args.x,
@@ -294,11 +313,11 @@ static void track_copies_the_inputs_before_a_token_count(void **state) {
         assert_int_equal(c.rig.k->conv_track(&args), HB_OK);
         struct array pool = array_read(&c.rig, c.args.pool, c.pool.n, HB_BF16);
         for (int32_t row = 0; row < N_ROWS; row++) {
-            for (int32_t j = 0; row != 2 && after[row] && j < 3 * 37; j++) {
-                const size_t token = (size_t)(c.qsl[row] + after[row] - 3 + j % 3);
-                const size_t at = pool_index(&c, dst[row], j / 3, j % 3);
+            for (int32_t j = 0; row != 2 && after[row] && j < n * 37; j++) {
+                const size_t token = (size_t)(c.qsl[row] + after[row] - n + j % n);
+                const size_t at = pool_index(&c, dst[row], j / n, j % n);
                 assert_int_equal(((uint16_t *)pool.bytes)[at],
-                                 ((uint16_t *)c.x.bytes)[token * 37 + (size_t)j / 3]);
+                                 ((uint16_t *)c.x.bytes)[token * 37 + (size_t)(j / n)]);
                 ((uint16_t *)pool.bytes)[at] = ((uint16_t *)c.pool.bytes)[at];
             }
         }
@@ -368,19 +387,32 @@ static void planted_defects_are_noticed(void **state) {
     assert_true(r.outputs && !r.pool);
     run_update(0, HB_BF16, HB_DEFECT_NEIGHBOUR_SLOT, &r);
     assert_true(r.outputs && !r.pool);
+    for (state_len = 0; state_len < HB_N_CONV_STATE_LENS; state_len++) {
+        const int is_full = state_len == HB_CONV_STATE_FULL;
+        run_update(0, HB_FP32, HB_DEFECT_CONV_OLDEST, &r);
+        assert_true(r.outputs == !is_full && r.pool);
+        r = run_prefill(0, all_lens[0], 1, 3, HB_FP32, 0, HB_DEFECT_CONV_OLDEST, NULL);
+        assert_true(r.outputs == !is_full && r.pool);
+    }
 #endif
+}
+
+static int short_state(void **state) {
+    (void)state;
+    state_len = HB_CONV_STATE_SHORT;
+    return 0;
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prefill_matches_double_loop),
-        cmocka_unit_test(both_forms_agree_bit_for_bit_on_integers),
-        cmocka_unit_test(update_matches_double_loop),
-        cmocka_unit_test(window_is_a_bit_copy),
-        cmocka_unit_test(track_copies_the_inputs_before_a_token_count),
-        cmocka_unit_test(results_do_not_depend_on_the_order),
-        cmocka_unit_test(an_output_off_by_two_to_the_minus_16_is_noticed),
-        cmocka_unit_test(planted_defects_are_noticed),
+        cmocka_unit_test_setup(prefill_matches_double_loop, short_state),
+        cmocka_unit_test_setup(both_forms_agree_bit_for_bit_on_integers, short_state),
+        cmocka_unit_test_setup(update_matches_double_loop, short_state),
+        cmocka_unit_test_setup(window_is_a_bit_copy, short_state),
+        cmocka_unit_test_setup(track_copies_the_inputs_before_a_token_count, short_state),
+        cmocka_unit_test_setup(results_do_not_depend_on_the_order, short_state),
+        cmocka_unit_test_setup(an_output_off_by_two_to_the_minus_16_is_noticed, short_state),
+        cmocka_unit_test_setup(planted_defects_are_noticed, short_state),
     };
     return cmocka_run_group_tests_name("conv1d", tests, NULL, NULL);
 }

@@ -7,7 +7,12 @@ enum { N_TOKENS = 9, D_INNER = 24 };
 struct norm_case {
     int32_t gate_norm, norm_group, act_dtype;
     float eps;
+    int32_t out_gate, defect;
 };
+
+static double gate64(const struct norm_case *c, double z) {
+    return c->out_gate == HB_OUT_SIGMOID ? 1 / (1 + exp(-z)) : silu64(z);
+}
 
 static int is_normed(int32_t gate_norm) {
     return gate_norm != HB_GATE_ONLY && gate_norm != HB_GATE_NORM_NONE;
@@ -19,10 +24,10 @@ static double want_one(const struct norm_case *c, const double *y, const double 
     const size_t first = i / (size_t)c->norm_group * (size_t)c->norm_group;
     double sum = 0;
     for (size_t k = first; k < first + (size_t)c->norm_group; k++) {
-        const double v = c->gate_norm == HB_GATE_NORM_AFTER ? y[k] * silu64(z[k]) : y[k];
+        const double v = c->gate_norm == HB_GATE_NORM_AFTER ? y[k] * gate64(c, z[k]) : y[k];
         sum += v * v;
     }
-    double o = is_gated ? y[i] * silu64(z[i]) : y[i];
+    double o = is_gated ? y[i] * gate64(c, z[i]) : y[i];
     if (is_normed(c->gate_norm)) {
         o *= w[i % D_INNER] / sqrt(sum / c->norm_group + (double)c->eps);
     }
@@ -44,6 +49,8 @@ static int count_misses(int table, const struct norm_case *c, double scale) {
                                    .norm_group = c->norm_group,
                                    .gate_norm = c->gate_norm,
                                    .act_dtype = c->act_dtype,
+                                   .defect = c->defect,
+                                   .out_gate = c->out_gate,
                                    .eps = c->eps,
                                    .y = array_device(&rig, &y),
                                    .z = array_device(&rig, &z),
@@ -59,7 +66,8 @@ static int count_misses(int table, const struct norm_case *c, double scale) {
         const double error = c->gate_norm == HB_GATE_NORM_NONE ? 0 : rel * fabs(want);
         const double rounding = c->gate_norm == HB_GATE_NORM_NONE
                                     ? 0
-                                    : u_of(c->act_dtype) * (fabs(want) + error) + FLOOR;
+                                    : u_of(c->act_dtype) * (fabs(want) + error) +
+                                          floor_of(c->act_dtype);
         misses += !is_near(out.wide[i] * scale, want, error + rounding);
     }
     struct array *arrays[] = {&y, &z, &w, &out};
@@ -74,17 +82,41 @@ static void every_variant_matches_double_arithmetic(void **state) {
     (void)state;
     static const int32_t groups[] = {D_INNER, 8, 1};
     for (int table = 0; table < 2; table++) {
-        for (int i = 0; i < HB_N_GATE_NORMS * 3 * HB_N_FLOAT_DTYPES; i++) {
-            const struct norm_case c = {i % HB_N_GATE_NORMS, groups[i / HB_N_GATE_NORMS % 3],
-                                        i / HB_N_GATE_NORMS / 3, 1e-5f};
+        for (int i = 0; i < HB_N_GATE_NORMS * 3 * HB_N_FLOAT_DTYPES * HB_N_OUT_GATES; i++) {
+            const struct norm_case c = {i % HB_N_GATE_NORMS,
+                                        groups[i / HB_N_GATE_NORMS % 3],
+                                        i / HB_N_GATE_NORMS / 3 % HB_N_FLOAT_DTYPES,
+                                        1e-5f,
+                                        i / HB_N_GATE_NORMS / 3 / HB_N_FLOAT_DTYPES,
+                                        0};
             assert_int_equal(count_misses(table, &c, 1.0), 0);
         }
     }
 }
 
+static void planted_defects_are_noticed(void **state) {
+    (void)state;
+#ifndef HB_DEFECTS
+    skip();
+#else
+    struct norm_case c = {HB_GATE_NORM_AFTER, 8, HB_FP32, 1e-5f, HB_OUT_SIGMOID,
+                          HB_DEFECT_GATE_AS_SILU};
+    assert_true(count_misses(0, &c, 1.0) > N_TOKENS * D_INNER / 2);
+    c.out_gate = HB_OUT_SILU;
+    assert_int_equal(count_misses(0, &c, 1.0), 0);
+    c.defect = HB_DEFECT_FP16_TRUNCATED;
+    assert_int_equal(count_misses(0, &c, 1.0), 0); /* no fp16 here */
+    c.act_dtype = HB_FP16;
+    c.gate_norm = HB_NORM_ONLY;
+    assert_true(count_misses(0, &c, 1.0) > 0);
+    c.gate_norm = HB_GATE_NORM_NONE; /* what has the type already is not rounded */
+    assert_int_equal(count_misses(0, &c, 1.0), 0);
+#endif
+}
+
 static void an_output_off_by_two_to_the_minus_16_is_noticed(void **state) {
     (void)state;
-    const struct norm_case c = {HB_GATE_NORM_AFTER, 8, HB_FP32, 1e-5f};
+    const struct norm_case c = {HB_GATE_NORM_AFTER, 8, HB_FP32, 1e-5f, HB_OUT_SILU, 0};
     assert_true(count_misses(0, &c, 1.0 + 1.0 / 65536) > N_TOKENS * D_INNER * 95 / 100);
 }
 
@@ -122,6 +154,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_variant_matches_double_arithmetic),
         cmocka_unit_test(an_output_off_by_two_to_the_minus_16_is_noticed),
+        cmocka_unit_test(planted_defects_are_noticed),
         cmocka_unit_test(gate_far_below_zero_keeps_its_digits),
     };
     return cmocka_run_group_tests_name("norm_gate", tests, NULL, NULL);
