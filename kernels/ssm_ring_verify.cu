@@ -19,7 +19,8 @@ struct ring {
 };
 
 HB_INLINE int32_t is_first_of_group(const struct hb_k_ssm &ssm, int32_t head) {
-    return head % (ssm.n_heads / ssm.n_groups) == 0;
+    return ssm.head_map == HB_HEADS_TILE ? head < ssm.n_groups
+                                         : head % (ssm.n_heads / ssm.n_groups) == 0;
 }
 
 HB_INLINE void open_ring(const struct hb_k_ssm_ring &args, int32_t slot, int32_t base, int32_t w,
@@ -91,10 +92,11 @@ HB_KERNEL(ssm_ring_verify_v0_kernel, struct hb_k_ssm_ring, args) {
     }
     const int64_t state = hb_state_index(args.ssm, ring.slot, head, p);
     for (int32_t n = 0; n < args.ssm.state_size; n++) {
+        const int64_t element = state + hb_state_offset(args.ssm, 0, n);
         h[n] = replay(args, ring, ring.w, decay, dt_x, 1, n,
-                      hb_load(args.ssm.pool, state + n, args.ssm.state_dtype));
+                      hb_load(args.ssm.pool, element, args.ssm.state_dtype));
         if (args.fold[row]) {
-            hb_store(args.ssm.pool, state + n, args.ssm.state_dtype, h[n]);
+            hb_store(args.ssm.pool, element, args.ssm.state_dtype, h[n]);
         }
     }
     const int32_t writes_b = p == 0 && is_first_of_group(args.ssm, head);
@@ -171,7 +173,7 @@ HB_KERNEL(ssm_ring_verify_warp_kernel, struct hb_k_ssm_ring, args) {
     float h[MAX_STATE / WARP][P_PER_WARP] = {{0.0f}};
     for (int32_t n = HB_THREAD, i = 0; n < args.ssm.state_size; n += HB_THREADS, i++) {
         for (int32_t p = 0; p < n_p; p++) {
-            const int64_t at = state + (int64_t)p * args.ssm.state_size + n;
+            const int64_t at = state + hb_state_offset(args.ssm, p, n);
             h[i][p] = replay(args, ring, ring.w, decay, dt_x + p, P_PER_WARP, n,
                              hb_load(args.ssm.pool, at, args.ssm.state_dtype));
             if (args.fold[row]) {
@@ -253,9 +255,10 @@ HB_KERNEL(ssm_ring_fold_kernel, struct hb_k_ring_fold, args) {
     const int64_t from = hb_state_index(ssm, ring.slot, head, p);
     const int64_t to = hb_state_index(ssm, args.dst[i], head, p);
     for (int32_t n = 0; n < ssm.state_size; n++) {
+        const int64_t element = hb_state_offset(ssm, 0, n);
         const float h = replay(args.ring, ring, ring.w, decay, dt_x, 1, n,
-                               hb_load(ssm.pool, from + n, ssm.state_dtype));
-        hb_store(ssm.pool, to + n, ssm.state_dtype, h);
+                               hb_load(ssm.pool, from + element, ssm.state_dtype));
+        hb_store(ssm.pool, to + element, ssm.state_dtype, h);
     }
 }
 
