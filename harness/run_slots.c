@@ -197,7 +197,7 @@ void hb_run_copy_slot(struct hb_run *r, int32_t src, int32_t dst, const char *pl
         const int32_t from = hb_run_slot(r, src), to = hb_run_slot(r, dst);
         struct hb_content *content = &r->content[to];
         want_slot(r, SLOT_COPY, to, from);
-        r->slots.write_pos[to] = 0;
+        hb_slot_model_folded(&r->slots, to);
         r->no_memory |= r->content[from].known
                             ? hb_content_copy(r, content, &r->content[from], INT64_MAX) != 0
                             : hb_content_zero(r, content, content->stream) != 0;
