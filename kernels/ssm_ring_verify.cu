@@ -268,6 +268,10 @@ extern "C" int32_t HB_K(hb_k_ring_fold)(const struct hb_k_ring_fold *args) {
     if (n_items == 0) {
         return HB_OK;
     }
+    if (args->ring.ring_length > MAX_RING) {
+        return HB_K(hb_launch_refused)("ssm_ring_fold_kernel", "ring_length",
+                                       args->ring.ring_length, MAX_RING);
+    }
     return HB_LAUNCH(ssm_ring_fold_kernel, HB_GRID(hb_blocks_for(n_items, HB_FLAT_THREADS), 1, 1),
                      HB_FLAT_THREADS, 0, HB_NO_SYNC, args);
 }
