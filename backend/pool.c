@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/adapter.h"
+#include "backend/defects.h"
 #include "backend/memory.h"
 
 /* Host tables, in one allocation. */
@@ -170,7 +171,9 @@ void hb_pool_end_verify(struct hb_pool *pool, int32_t n_rows, const int32_t *slo
 void hb_pool_accept(struct hb_pool *pool, int32_t slot, int32_t write_pos, int32_t max_draft) {
     if (slot >= 1) {
         pool->write_pos[slot] = write_pos;
-        pool->ring_flush[slot] = write_pos + 2 * max_draft > pool->ring_length;
+        /* the next verify must fit before its fold, and the one after it if there is none */
+        const int32_t n_verifies = HB_DEFECT(pool->defect, RING_FOLD_LATE) ? 1 : 2;
+        pool->ring_flush[slot] = write_pos + n_verifies * max_draft > pool->ring_length;
     }
 }
 

@@ -350,8 +350,10 @@ static int32_t list_folds(const struct commit *c) {
 static void accept_rows(const struct commit *c) {
     struct hb_pool *pool = &c->h->pool;
     for (int32_t r = 0; r < c->n_rows; r++) {
+        const int32_t last = HB_DEFECT(c->h->config.defect, RING_ACCEPT_ALL) ? last_node(c, r)
+                                                                             : step_of(c, r);
         if (step_of(c, r) >= 0) {
-            hb_pool_accept(pool, row_slot(c, r), cursor_of(c, r) + step_of(c, r) + 1,
+            hb_pool_accept(pool, row_slot(c, r), cursor_of(c, r) + last + 1,
                            c->h->config.max_draft);
         }
     }
