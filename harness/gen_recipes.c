@@ -291,6 +291,8 @@ static int32_t row_of(const struct hb_spot *p, enum at at) {
         return hb_rng_below(p->rng, 10);
     case AT_WINDOWS:
         return 8;
+    case AT_OWNER:
+        return 22;
     default:
         return 0;
     }

@@ -26,7 +26,7 @@ enum on_step {
     NEW_FREE_PAIR,    /* one slot named twice */
     NEW_COPY_PENDING, /* of a slot with records in its ring */
     NEW_EXTEND_PENDING,
-    NEW_DECODE_SOME,  /* with the ring, without a Mamba2 layer */
+    NEW_RING_SOME,    /* a forward of the ring, without a Mamba2 layer */
     NEW_GRAPH_INIT,   /* once more */
     NEW_CAPTURE,      /* of the first batch size */
     NEW_CAPTURE_OUTSIDE,
@@ -57,7 +57,8 @@ enum at {
     AT_ROOT, /* link of the row's first node */
     AT_NODE, /* and of its second */
     AT_VARIANT,
-    AT_WINDOWS /* the variant of the window layout */
+    AT_WINDOWS, /* the variant of the window layout */
+    AT_OWNER /* of the ring's owner */
 };
 
 /* The break's value is one of these plus `plus`. */
