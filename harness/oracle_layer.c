@@ -180,6 +180,10 @@ static void load_state(const struct hb_oracle *o, const struct hb_oracle_layer *
     if (row->w > 0) {
         hb_oracle_ring_load(&o->config, layer, row->slot, row->base, row->w, o->state);
     }
+    /* a verify that folds starts from what it stores, so that it can be repeated */
+    for (int64_t i = 0; i < w->size.n_state && is_verify(o) && row->w > 0 && row->forced; i++) {
+        o->state->h[i] = (double)(float)o->state->h[i];
+    }
 }
 
 /* `n` tokens of a row from its token `t` on, from the scratch state. The reference allocates
