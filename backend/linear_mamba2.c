@@ -51,12 +51,12 @@ static int32_t run_ring(const struct hb_linear_call *call, const struct hb_k_ssm
     const struct hb_metadata *m = call->run->meta;
     const struct hb_pool *pool = call->pool;
     struct hb_k_ssm_ring args = {.ssm = *ssm,
-                                       .ring_length = pool->ring_length,
-                                       .write_pos = hb_layer_array(call->run, m->replay_write_pos),
-                                       .fold = hb_layer_array(call->run, m->force_flush),
-                                       .ring_x = pool->ring_x[call->pool_layer],
-                                       .ring_b = pool->ring_b[call->pool_layer],
-                                       .ring_g = pool->ring_g[call->pool_layer]};
+                                 .ring_length = pool->ring_length,
+                                 .write_pos = hb_layer_array(call->run, m->replay_write_pos),
+                                 .fold = hb_layer_array(call->run, m->force_flush),
+                                 .ring_x = pool->ring_x[call->pool_layer],
+                                 .ring_b = pool->ring_b[call->pool_layer],
+                                 .ring_g = pool->ring_g[call->pool_layer]};
     if (m->ring_base == NULL) {
         return hb_device_check(k, k->ssm_ring(&args), err);
     }
