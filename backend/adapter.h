@@ -55,11 +55,12 @@ struct hb_layer_io {
  * Where pool_pad > 0: "conv_pad", "temporal_pad" [NS+1, pool_pad], state, per Mamba2 layer: what no forward may write.
  * Where n_virtual > 0: "v2p" [NV+1] int32 (layer -1): slot of each id, -1 if the id is free; entry 0 is 0.
  * Where ring_length L > 0: "write_pos" [NS+1] int32, cursor, layer -1; per Mamba2 layer, cursor: "ring_x" [NS+1, H, L, P] dt*x,
- * "ring_b" [NS+1, G, L, N], "ring_g" [NS+1, H, L] A*dt, all fp32.
+ * "ring_b" [NS+1, G, L, N], "ring_g" [NS+1, H, L] A*dt, all fp32. ring_owner COMMIT: also "ring_base", "ring_flush" [NS+1]
+ * int32, cursors, layer -1, and no "intermediate_ssm".
  * Where graph_rows GR > 0 (layer -1, static, int32; set of batch size bs = row bs-1, GD = graph_draft):
  * "graph_state_indices" [GR, GR], "graph_query_start_loc" [GR, GR+1], "graph_track_indices" [GR], "graph_track_mask" [GR];
  * with spec_rows > 0 also "graph_next_token", "graph_next_sibling", "graph_parents" [GR, GR, GD]; with a ring also
- * "graph_write_pos", "graph_force_flush" [GR, GR]; further static regions under names of the backend's own. Before the first
+ * "graph_write_pos", "graph_force_flush" [GR, GR] (ring_owner COMMIT: and "graph_ring_base" [GR, GR]); further static regions under names of the backend's own. Before the first
  * capture graph_state_indices holds -1, the others 0. backend/README.md "Graphs" says what a refresh writes. */
 struct hb_region {
     uint32_t struct_size;

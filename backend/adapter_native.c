@@ -60,6 +60,7 @@ static int32_t describe(void *ctx, struct hb_caps *caps, struct hb_error *err) {
                              .tree_verify = 1,
                              .ragged_verify = 1,
                              .ring = 1,
+                             .ring_commit = 1,
                              .virtual_slots = 1,
                              .pool_pad = 1,
                              .track_by_layer = 1,

@@ -24,6 +24,8 @@ enum hb_layer_kind {
 /* FP16 is a type of activations only. */
 enum hb_dtype { HB_FP32 = 0, HB_BF16 = 1, HB_FP16 = 2, HB_INT32 = 3, HB_N_FLOAT_DTYPES = 3 };
 enum hb_kernel_form { HB_FORM_V0 = 0, HB_FORM_FAST = 1, HB_N_FORMS = 2 };
+/* Who fills the replay ring and moves its cursor: decode steps, or verifies and their commits (speculative.md section 7). */
+enum hb_ring_owner { HB_RING_DECODE = 0, HB_RING_COMMIT = 1, HB_N_RING_OWNERS = 2 };
 /* Windows of the intermediate conv cache: one per node, or one overlapping strip per row (state-pool.md section 4). */
 enum hb_window_layout { HB_WINDOWS_DENSE = 0, HB_WINDOWS_STRIP = 1, HB_N_WINDOW_LAYOUTS = 2 };
 enum hb_path { HB_PATH_PREFILL = 0, HB_PATH_DECODE = 1, HB_N_PATHS = 2 };
@@ -113,7 +115,8 @@ struct hb_config {
     int32_t max_draft;     /* nodes per row of the intermediate caches (capacity of D); 0 iff spec_rows is 0 */
     int32_t track_interval; /* I >= C, 0: C. Decode steps at multiples of I force the replay ring to fold */
     int32_t n_virtual;     /* NV: ids that slot_take gives out are virtual, 1..NV, NV >= NS; 0: ids are slots */
-    int32_t ring_length;   /* L of the replay ring of DECODE (speculative.md section 7), 0: none */
+    int32_t ring_length;   /* L of the replay ring (speculative.md section 7), 0: none */
+    int32_t ring_owner;    /* enum hb_ring_owner */
     int32_t window_layout; /* enum hb_window_layout */
     int32_t track_by_layer; /* 1: DECODE copies tracked slots in each layer call, 0: for all layers in finish */
     int32_t pool_pad;      /* elements between the entries of two slots, in conv and temporal pools */
@@ -168,7 +171,7 @@ struct hb_caps {
     int32_t exact_guards; /* buffers of exact size, guarded by a sanitizer or by the device layer */
     int32_t has_defects;
     int32_t tree_verify, ragged_verify; /* TARGET_VERIFY with links, with a ragged layout */
-    int32_t graphs, ring, virtual_slots, pool_pad, track_by_layer;
+    int32_t graphs, ring, ring_commit, virtual_slots, pool_pad, track_by_layer;
     uint32_t window_layouts; /* bit l */
     uint32_t replay_exact;   /* bit f: with kernel form f a replay gives the bits of the eager forward */
     uint32_t verify_exact;   /* bit f: with form f and fp32 states verify and commit give the bits of decode steps */

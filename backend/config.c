@@ -12,7 +12,7 @@ enum {
     ROW_PRODUCTS = 17,
     N_SIZES = 17,
     N_PRODUCTS = 5,
-    N_VARIANTS = 21,
+    N_VARIANTS = 22,
     ROW_LAYER_KIND = 7
 };
 
@@ -143,6 +143,7 @@ static const struct variant_row variants[N_VARIANTS] = {
     VARIANT(conv_state_len, HB_N_CONV_STATE_LENS, 19),
     VARIANT(window_rule, HB_N_WINDOW_RULES, 20),
     VARIANT(pad_policy, HB_N_PAD_POLICIES, 21),
+    VARIANT(ring_owner, HB_N_RING_OWNERS, 22),
 };
 
 static int32_t field_at(const struct hb_config *config, size_t offset) {
@@ -343,6 +344,28 @@ static int32_t check_kinds(const struct hb_config *config, struct hb_error *err)
     return HB_OK;
 }
 
+/* Rule 230. The positions of the ring are counted modulo its length, and the nodes of two verifies
+ * fit beside each other. */
+static int32_t check_commit_ring(const struct hb_config *config, struct hb_error *err) {
+    const int32_t length = config->ring_length;
+    if (!hb_config_ring_commits(config)) {
+        return HB_OK;
+    }
+    const struct {
+        int32_t is_broken;
+        int64_t value, limit;
+    } rows[] = {{(length & (length - 1)) != 0, length, 0},
+                {length < 2 * (int64_t)config->max_draft, length, 2 * (int64_t)config->max_draft},
+                {config->spec_rows == 0, 0, 1},
+                {config->state_dtype != HB_FP32, config->state_dtype, 0}};
+    for (int32_t i = 0; i < (int32_t)(sizeof(rows) / sizeof(rows[0])); i++) {
+        if (rows[i].is_broken) {
+            return hb_fail(err, HB_RULE_CFG_RING_COMMIT, i, rows[i].value, rows[i].limit);
+        }
+    }
+    return HB_OK;
+}
+
 int32_t hb_config_check(const struct hb_config *config, struct hb_error *err) {
     if (config->n_layers < 1 || config->n_layers > HB_MAX_LAYERS) {
         return hb_fail(err, HB_RULE_CFG_LAYERS, -1, config->n_layers, HB_MAX_LAYERS);
@@ -360,7 +383,10 @@ int32_t hb_config_check(const struct hb_config *config, struct hb_error *err) {
     if (status == HB_OK) {
         status = check_features(config, err);
     }
-    return status == HB_OK ? check_kinds(config, err) : status;
+    if (status == HB_OK) {
+        status = check_kinds(config, err);
+    }
+    return status == HB_OK ? check_commit_ring(config, err) : status;
 }
 
 int32_t hb_config_dtype_bytes(int32_t dtype) {

@@ -49,6 +49,10 @@ int64_t hb_config_param_count(const struct hb_config *config, int32_t layer_kind
 int32_t hb_config_param_needed(const struct hb_config *config, int32_t layer_kind, int32_t i);
 /* Elements per token of layer buffer i (0..2 inputs, 3 output) for a layer kind, 0: not read. */
 int64_t hb_config_io_width(const struct hb_config *config, int32_t layer_kind, int32_t i);
+/* 1 if verifies and commits own the replay ring (speculative.md section 7). */
+static inline int32_t hb_config_ring_commits(const struct hb_config *config) {
+    return config->ring_length > 0 && config->ring_owner == HB_RING_COMMIT;
+}
 /* a*b*c, INT64_MAX on overflow; a, b, c >= 0. */
 int64_t hb_mul_saturate(int64_t a, int64_t b, int64_t c);
 

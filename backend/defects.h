@@ -56,7 +56,9 @@
     X(52, PAGE_CROSSING, "the first token slot of a page taken to follow the last one of the page before", "numeric")  \
     X(53, FP16_TRUNCATED, "fp16 outputs rounded towards zero", "numeric")                                              \
     X(54, GATE_AS_SILU, "sigmoid output gate taken for silu", "numeric")                                               \
-    X(55, CONV_OLDEST, "conv state of K columns read from its oldest one on", "numeric")
+    X(55, CONV_OLDEST, "conv state of K columns read from its oldest one on", "numeric")                               \
+    X(56, RING_ACCEPT_ALL, "a commit moves the cursor of the ring by all nodes", "numeric, cursors")                   \
+    X(57, RING_FOLD_LATE, "a ring folds when one more verify would not fit instead of two", "numeric, cursors")
 
 enum hb_defect {
     HB_DEFECT_NONE = 0,

@@ -36,6 +36,7 @@ static int32_t shape_of(const struct hb_hybrid *h, int32_t i, int64_t shape[4]) 
         [HB_GRAPH_PARENTS] = {has_spec, 3, {rows, rows, draft}},
         [HB_GRAPH_WRITE_POS] = {has_ring, 2, {rows, rows}},
         [HB_GRAPH_FORCE_FLUSH] = {has_ring, 2, {rows, rows}},
+        [HB_GRAPH_RING_BASE] = {hb_config_ring_commits(&h->config), 2, {rows, rows}},
         [HB_GRAPH_SEQ_LENS] = {has_attention, 1, {rows}},
         [HB_GRAPH_OUT_CACHE_LOC] = {has_attention, 2, {rows, draft}},
         [HB_GRAPH_REQ_TO_TOKEN] = {has_attention, 2, {rows, h->config.max_context}},
@@ -181,7 +182,11 @@ static void make_meta(const struct hb_hybrid *h, const struct hb_batch *batch,
         m.n_copies = 0; /* the pairs of the warm-up, in which no row was masked */
     }
     m.parents = host_set(g, HB_GRAPH_PARENTS, bs, rows);
-    if (is_decode && h->config.ring_length > 0) {
+    const int32_t commits = hb_config_ring_commits(&h->config);
+    if (is_verify && commits) {
+        m.ring_base = host_set(g, HB_GRAPH_RING_BASE, bs, rows);
+    }
+    if (m.ring_base != NULL || (is_decode && !commits && h->config.ring_length > 0)) {
         m.replay_write_pos = host_set(g, HB_GRAPH_WRITE_POS, bs, rows);
         m.force_flush = host_set(g, HB_GRAPH_FORCE_FLUSH, bs, rows);
     }
@@ -289,6 +294,15 @@ static int32_t refresh_ring(const struct refresh *f) {
     for (int32_t r = 0; r < f->bs; r++) {
         m->replay_write_pos[r] = r < f->n_live ? f->live->replay_write_pos[r] : 0;
         m->force_flush[r] = r < f->n_live ? f->live->force_flush[r] : 0;
+    }
+    if (m->ring_base != NULL) {
+        for (int32_t r = 0; r < f->bs; r++) {
+            m->ring_base[r] = r < f->n_live ? f->live->ring_base[r] : 0;
+        }
+        const int32_t uploaded = upload(f->h, m->ring_base, f->bs, f->err);
+        if (uploaded != HB_OK) {
+            return uploaded;
+        }
     }
     const int32_t status = upload(f->h, m->replay_write_pos, f->bs, f->err);
     return status == HB_OK ? upload(f->h, m->force_flush, f->bs, f->err) : status;

@@ -26,6 +26,7 @@
     X(PARENTS, "graph_parents")                 /* [GR, GR, GD] */                                 \
     X(WRITE_POS, "graph_write_pos")             /* [GR, GR] */                                     \
     X(FORCE_FLUSH, "graph_force_flush")         /* [GR, GR] */                                     \
+    X(RING_BASE, "graph_ring_base")             /* [GR, GR] */                                     \
     X(SEQ_LENS, "graph_seq_lens")               /* [GR] */                                         \
     X(OUT_CACHE_LOC, "graph_out_cache_loc")     /* [GR*GD], -1 on padding */                       \
     X(REQ_TO_TOKEN, "graph_req_to_token")       /* [GR, max_context], -1 beyond a row's length */

@@ -280,7 +280,10 @@ int32_t hb_hybrid_finish(struct hb_hybrid *h, struct hb_error *err) {
     if (m->is_graph) { /* a capture: no row was live */
         return HB_OK;
     }
-    if (m->replay_write_pos != NULL) {
+    if (m->ring_base != NULL) {
+        hb_pool_end_verify(&h->pool, m->n_rows, m->cache_indices, m->replay_write_pos,
+                           m->force_flush);
+    } else if (m->replay_write_pos != NULL) {
         hb_pool_advance(&h->pool, m->n_rows, m->cache_indices, m->replay_write_pos,
                         m->force_flush);
     }

@@ -50,8 +50,8 @@ static int32_t load_weights(struct hb_hybrid *h, int32_t layer_id, const struct 
 /* Zero-initialised like the pools: entries that no verify has written are read by nobody. */
 static int32_t create_spec_cache(struct hb_hybrid *h, struct hb_spec_cache *spec,
                                  struct hb_error *err) {
-    const int64_t bytes[2] = {h->dims.windows_bytes,
-                              h->dims.n_nodes * h->dims.temporal_slot_bytes};
+    const int64_t n_states = hb_config_ring_commits(&h->config) ? 0 : h->dims.n_nodes;
+    const int64_t bytes[2] = {h->dims.windows_bytes, n_states * h->dims.temporal_slot_bytes};
     void **const places[2] = {&spec->windows, &spec->states};
     int32_t status = HB_OK;
     for (int32_t i = 0; i < 2 && status == HB_OK; i++) {
@@ -84,9 +84,9 @@ static int32_t create_layers(struct hb_hybrid *h, const struct hb_layer_params *
 }
 
 /* Ids of a verify; copies of its commit: source and destination of at most SR rows and SR
- * checkpoints. */
+ * checkpoints; folds of checkpoints: source, destination, base, count. */
 static int32_t create_pairs(struct hb_hybrid *h, struct hb_error *err) {
-    const int64_t n = 4 * (int64_t)h->config.spec_rows;
+    const int64_t n = 8 * (int64_t)h->config.spec_rows;
     void *ptr;
     if (n == 0) {
         return HB_OK;
@@ -141,6 +141,8 @@ static int32_t create_scratch(struct hb_hybrid *h, struct hb_error *err) {
                                           .slot_kind = h->pool.slot_kind,
                                           .v2p = h->pool.v2p,
                                           .write_pos = h->pool.write_pos,
+                                          .ring_base = h->pool.ring_base,
+                                          .ring_flush = h->pool.ring_flush,
                                           .slot_seen = seen,
                                           .kv_seen = seen + h->pool.n_ids + 1};
     }

@@ -136,6 +136,8 @@ void hb_hybrid_list_regions(struct hb_hybrid *h) {
     add_table(h, "free_ids", HB_REGION_TABLE, pool->free_ids, ni);
     add_table(h, "free_id_count", HB_REGION_CURSOR, pool->n_free_ids, 1);
     add_table(h, "write_pos", HB_REGION_CURSOR, pool->write_pos, ns + 1);
+    add_table(h, "ring_base", HB_REGION_CURSOR, pool->ring_base, ns + 1);
+    add_table(h, "ring_flush", HB_REGION_CURSOR, pool->ring_flush, ns + 1);
     for (int32_t i = 0; i < HB_N_GRAPH_ARRAYS; i++) {
         int64_t shape[4];
         int32_t n_dims;

@@ -44,20 +44,24 @@ static int32_t prefill(const struct hb_linear_call *call, struct hb_error *err) 
     return hb_device_check(k, k->ssd_prefill(&args), err);
 }
 
-/* speculative.md section 7. */
+/* speculative.md section 7: of decode steps, or of a verify. */
 static int32_t run_ring(const struct hb_linear_call *call, const struct hb_k_ssm *ssm,
                         struct hb_error *err) {
     const struct hb_kernels *k = call->run->kernels;
     const struct hb_metadata *m = call->run->meta;
     const struct hb_pool *pool = call->pool;
-    const struct hb_k_ssm_ring args = {.ssm = *ssm,
-                                       .ring_length = pool->ring_length,
-                                       .write_pos = hb_layer_array(call->run, m->replay_write_pos),
-                                       .fold = hb_layer_array(call->run, m->force_flush),
-                                       .ring_x = pool->ring_x[call->pool_layer],
-                                       .ring_b = pool->ring_b[call->pool_layer],
-                                       .ring_g = pool->ring_g[call->pool_layer]};
-    return hb_device_check(k, k->ssm_ring(&args), err);
+    struct hb_k_ssm_ring args = {.ssm = *ssm,
+                                 .ring_length = pool->ring_length,
+                                 .write_pos = hb_layer_array(call->run, m->replay_write_pos),
+                                 .fold = hb_layer_array(call->run, m->force_flush),
+                                 .ring_x = pool->ring_x[call->pool_layer],
+                                 .ring_b = pool->ring_b[call->pool_layer],
+                                 .ring_g = pool->ring_g[call->pool_layer]};
+    if (m->ring_base == NULL) {
+        return hb_device_check(k, k->ssm_ring(&args), err);
+    }
+    args.base = hb_layer_array(call->run, m->ring_base);
+    return hb_device_check(k, k->ssm_ring_verify(&args), err);
 }
 
 static int32_t update(const struct hb_linear_call *call, struct hb_error *err) {
@@ -77,6 +81,9 @@ static int32_t verify(const struct hb_linear_call *call, struct hb_error *err) {
                                          .parent_stride = call->parent_stride,
                                          .parent = call->parent,
                                          .states = call->spec->states};
+    if (call->run->meta->ring_base != NULL) {
+        return run_ring(call, &args.ssm, err);
+    }
     return hb_device_check(k, k->ssm_verify(&args), err);
 }
 

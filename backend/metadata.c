@@ -24,10 +24,10 @@ static int32_t *carve(struct hb_metadata *m, int64_t n) {
 int64_t hb_metadata_capacity(const struct hb_config *config, int32_t has_attention) {
     const int64_t rows = config->max_batch;
     const int64_t tokens = config->max_tokens;
-    /* qsl B+1; slots B; prefill rows 4B; copies 2B; ring 2B; attention rows B; out_cache_loc,
+    /* qsl B+1; slots B; prefill rows 4B; copies 2B; ring 3B; attention rows B; out_cache_loc,
      * seq_idx, two chunk arrays 4T; parents of the rows that a verify may have */
     const int64_t spec_rows = rows < config->spec_rows ? rows : config->spec_rows;
-    const int64_t fixed = 11 * rows + 1 + 4 * tokens + spec_rows * config->max_draft + N_ARRAYS;
+    const int64_t fixed = 12 * rows + 1 + 4 * tokens + spec_rows * config->max_draft + N_ARRAYS;
     const int64_t table = has_attention ? hb_mul_saturate(rows, config->max_context, 1) : 0;
     return table > INT64_MAX - fixed ? INT64_MAX : fixed + table;
 }
@@ -190,13 +190,37 @@ void hb_metadata_fill_ring(const struct hb_validate_env *env, const struct hb_ba
     }
 }
 
+/* Values are open to raw writes through their regions: what would lead outside counts as 0. */
+void hb_metadata_fill_commit_ring(const struct hb_validate_env *env, int32_t n_rows, int32_t n_live,
+                                  const int32_t *slots, int32_t *write_pos, int32_t *fold,
+                                  int32_t *base) {
+    const int32_t length = env->config->ring_length;
+    for (int32_t r = 0; r < n_rows; r++) {
+        write_pos[r] = fold[r] = base[r] = 0;
+        if (r >= n_live || slots[r] < 1) {
+            continue;
+        }
+        const int32_t w = env->write_pos[slots[r]];
+        write_pos[r] = w >= 0 && w <= length - env->config->max_draft ? w : 0;
+        fold[r] = env->ring_flush[slots[r]] != 0;
+        base[r] = env->ring_base[slots[r]] & (length - 1);
+    }
+}
+
 static void fill_ring(struct hb_metadata *m, const struct hb_validate_env *env,
                       const struct hb_batch *batch) {
-    if (m->mode != HB_MODE_DECODE || env->write_pos == NULL) {
+    const int32_t commits = hb_config_ring_commits(env->config);
+    if (env->write_pos == NULL || m->mode != (commits ? HB_MODE_TARGET_VERIFY : HB_MODE_DECODE)) {
         return;
     }
     m->replay_write_pos = carve(m, m->n_rows);
     m->force_flush = carve(m, m->n_rows);
+    if (commits) {
+        m->ring_base = carve(m, m->n_rows);
+        hb_metadata_fill_commit_ring(env, m->n_rows, m->n_live, m->cache_indices,
+                                     m->replay_write_pos, m->force_flush, m->ring_base);
+        return;
+    }
     hb_metadata_fill_ring(env, batch, m->n_rows, m->n_live, m->cache_indices,
                           m->replay_write_pos, m->force_flush);
 }

@@ -50,6 +50,9 @@ struct hb_metadata {
     /* DECODE with a replay ring, else null: the cursor that a row starts from, and whether it folds
      * before the ring is full; padding rows and slot 0: 0 */
     int32_t *replay_write_pos, *force_flush; /* [B] */
+    /* TARGET_VERIFY with a ring that commits own: position of the oldest record, and the two arrays
+     * above; else null */
+    int32_t *ring_base; /* [B] */
     int32_t *parents; /* [n_verify_rows, parent_stride] parent of each node of the live rows' trees,
                          else 0 */
     /* with attention layers: */
@@ -75,5 +78,9 @@ int32_t hb_metadata_track_slot(const struct hb_validate_env *env, int64_t id);
 void hb_metadata_fill_ring(const struct hb_validate_env *env, const struct hb_batch *batch,
                            int32_t n_rows, int32_t n_live, const int32_t *slots,
                            int32_t *write_pos, int32_t *force);
+/* The same for a verify whose ring commits own. */
+void hb_metadata_fill_commit_ring(const struct hb_validate_env *env, int32_t n_rows, int32_t n_live,
+                                  const int32_t *slots, int32_t *write_pos, int32_t *fold,
+                                  int32_t *base);
 
 #endif

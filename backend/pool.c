@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/adapter.h"
+#include "backend/defects.h"
 #include "backend/memory.h"
 
 /* Host tables, in one allocation. */
@@ -13,7 +14,8 @@ static int32_t create_tables(struct hb_pool *pool, const struct hb_config *confi
                              struct hb_error *err) {
     const int64_t ns = config->n_slots;
     const int64_t nv = config->n_virtual;
-    const int64_t n_cursors = config->ring_length > 0 ? ns + 1 : 0;
+    const int32_t commits = hb_config_ring_commits(config);
+    const int64_t n_cursors = config->ring_length > 0 ? (commits ? 3 : 1) * (ns + 1) : 0;
     /* kinds NS+1, free list NS, scratch 2 NS; per id a generation and a scratch word; ids NV+1,
      * their free list NV */
     const int64_t words = 4 * ns + 2 + config->req_pool_size + 2 * ((int64_t)pool->n_ids + 1) +
@@ -39,6 +41,10 @@ static int32_t create_tables(struct hb_pool *pool, const struct hb_config *confi
     }
     if (n_cursors > 0) {
         pool->write_pos = next;
+    }
+    if (commits) {
+        pool->ring_base = pool->write_pos + ns + 1;
+        pool->ring_flush = pool->ring_base + ns + 1;
     }
     return HB_OK;
 }
@@ -148,6 +154,36 @@ void hb_pool_advance(struct hb_pool *pool, int32_t n_rows, const int32_t *slots,
         }
         const int32_t is_folded = force[r] != 0 || from[r] >= pool->ring_length - 1;
         pool->write_pos[slots[r]] = is_folded ? 0 : from[r] + 1;
+    }
+}
+
+void hb_pool_end_verify(struct hb_pool *pool, int32_t n_rows, const int32_t *slots,
+                        const int32_t *from, const int32_t *fold) {
+    for (int32_t r = 0; r < n_rows; r++) {
+        if (slots[r] >= 1 && fold[r] != 0) {
+            int32_t *base = &pool->ring_base[slots[r]];
+            *base = (*base + from[r]) & (pool->ring_length - 1);
+            pool->write_pos[slots[r]] = pool->ring_flush[slots[r]] = 0;
+        }
+    }
+}
+
+void hb_pool_accept(struct hb_pool *pool, int32_t slot, int32_t write_pos, int32_t max_draft) {
+    if (slot >= 1) {
+        pool->write_pos[slot] = write_pos;
+        /* the next verify must fit before its fold, and the one after it if there is none */
+        const int32_t n_verifies = HB_DEFECT(pool->defect, RING_FOLD_LATE) ? 1 : 2;
+        pool->ring_flush[slot] = write_pos + n_verifies * max_draft > pool->ring_length;
+    }
+}
+
+/* Cursors of a slot that starts with a whole state. */
+static void clear_cursors(struct hb_pool *pool, int32_t slot) {
+    if (pool->write_pos != NULL) {
+        pool->write_pos[slot] = 0;
+    }
+    if (pool->ring_base != NULL) {
+        pool->ring_base[slot] = pool->ring_flush[slot] = 0;
     }
 }
 
@@ -289,9 +325,7 @@ int32_t hb_pool_take(struct hb_pool *pool, int32_t n, int32_t kind, int32_t *ids
         if (pool->v2p != NULL) {
             pool->v2p[ids[i]] = slot;
         }
-        if (pool->write_pos != NULL) {
-            pool->write_pos[slot] = 0;
-        }
+        clear_cursors(pool, slot);
     }
     pop_list(pool->free_list, pool->n_free, n_free, n);
     if (pool->v2p != NULL) {
@@ -391,8 +425,8 @@ int32_t hb_pool_copy(struct hb_pool *pool, int32_t src, int32_t dst, struct hb_e
         return hb_fail(err, HB_RULE_COPY_RING, -1, pool->write_pos[pool->ids[1]], 0);
     }
     status = run_pairs(pool, 1, PAIRS_COPY, err);
-    if (status == HB_OK && pool->write_pos != NULL) {
-        pool->write_pos[pool->ids[0]] = 0;
+    if (status == HB_OK) {
+        clear_cursors(pool, pool->ids[0]);
     }
     return status;
 }
@@ -436,6 +470,10 @@ int32_t hb_pool_move(struct hb_pool *pool, int32_t id, struct hb_error *err) {
     }
     if (pool->write_pos != NULL) {
         pool->write_pos[to] = pool->write_pos[from];
+    }
+    if (pool->ring_base != NULL) {
+        pool->ring_base[to] = pool->ring_base[from];
+        pool->ring_flush[to] = pool->ring_flush[from];
     }
     pool->slot_kind[to] = pool->slot_kind[from];
     pool->slot_kind[from] = HB_SLOT_FREE;

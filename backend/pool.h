@@ -34,6 +34,9 @@ struct hb_pool {
     int32_t *free_ids;    /* [NV] as free_list; null without v2p */
     int32_t *n_free_ids;  /* [1]; null without v2p */
     int32_t *write_pos;   /* [NS+1] cursors of the replay ring; null without a ring */
+    /* [NS+1] position of the oldest record, and whether the next verify folds; null unless commits
+     * own the ring */
+    int32_t *ring_base, *ring_flush;
     int32_t *ids;         /* scratch [2*NS] */
     int32_t *seen;        /* scratch [NI+1] */
     /* device, zero-initialised: [NS+1] slots each; null where the linear kind has no such state */
@@ -55,6 +58,12 @@ int32_t hb_pool_is_free(const struct hb_pool *pool, int32_t id);
  * forced, else one more. The kernels went by the same values. Slots below 1 are passed over. */
 void hb_pool_advance(struct hb_pool *pool, int32_t n_rows, const int32_t *slots, const int32_t *from,
                      const int32_t *force);
+
+/* End of a verify whose ring commits own: where a row was to fold (fold), its records are gone. */
+void hb_pool_end_verify(struct hb_pool *pool, int32_t n_rows, const int32_t *slots,
+                        const int32_t *from, const int32_t *fold);
+/* The cursor of a slot after a commit; max_draft nodes of the next verify must find room. */
+void hb_pool_accept(struct hb_pool *pool, int32_t slot, int32_t write_pos, int32_t max_draft);
 
 /* On failure the pool may be partly built: destroy it all the same. */
 int32_t hb_pool_init(struct hb_pool *pool, const struct hb_kernels *kernels,

@@ -11,7 +11,7 @@
 
 /* One call, while it is checked and run. */
 struct commit {
-    const struct hb_hybrid *h;
+    struct hb_hybrid *h;
     const struct hb_metadata *meta; /* of the verify */
     const struct hb_commit *args;
     struct hb_error *err;
@@ -271,7 +271,7 @@ static int32_t scatter(const struct hb_hybrid *h, const struct pairs *pairs, str
             continue;
         }
         status = scatter_windows(h, layer, pairs, err);
-        if (status == HB_OK && h->pool.temporal[layer->pool_layer] != NULL) {
+        if (status == HB_OK && layer->spec.states != NULL) {
             const struct hb_k_slots args = {.n_pairs = pairs->n,
                                             .defect = h->config.defect,
                                             .slot_bytes = h->pool.temporal_slot_bytes,
@@ -284,6 +284,79 @@ static int32_t scatter(const struct hb_hybrid *h, const struct pairs *pairs, str
         }
     }
     return status;
+}
+
+/* A ring that commits own (speculative.md section 7): the states of checkpoints are folded from the
+ * rows' rings, node by node; src, dst, base, count of each in the second half of the pair lists. */
+static int32_t fold_checkpoints(const struct commit *c, int32_t n, struct hb_error *err) {
+    const struct hb_hybrid *h = c->h;
+    const struct hb_config *config = &h->config;
+    const int32_t size = config->spec_rows;
+    const int32_t *device = (const int32_t *)h->device_pairs + 4 * (int64_t)size;
+    int32_t status = HB_OK;
+    for (int32_t l = 0; l < config->n_layers && status == HB_OK && n > 0; l++) {
+        if (h->layer[l].kind == HB_LAYER_ATTENTION) {
+            continue;
+        }
+        const int32_t i = h->layer[l].pool_layer;
+        const struct hb_k_ring_fold args = {.ring = {.ssm = {.n_heads = config->n_heads,
+                                                             .head_dim = config->head_dim,
+                                                             .state_size = config->state_size,
+                                                             .n_groups = config->n_groups,
+                                                             .head_map = config->head_map,
+                                                             .state_layout = config->state_layout,
+                                                             .state_dtype = config->state_dtype,
+                                                             .pool = h->pool.temporal[i],
+                                                             .pool_pad = config->pool_pad},
+                                                     .ring_length = config->ring_length,
+                                                     .ring_x = h->pool.ring_x[i],
+                                                     .ring_b = h->pool.ring_b[i],
+                                                     .ring_g = h->pool.ring_g[i],
+                                                     .base = device + 2 * (int64_t)size},
+                                            .n_pairs = n,
+                                            .src = device,
+                                            .dst = device + size,
+                                            .count = device + 3 * (int64_t)size};
+        status = hb_device_check(h->kernels, h->kernels->ring_fold(&args), err);
+    }
+    return status;
+}
+
+/* Cursor that the verify's finish left. */
+static int32_t cursor_of(const struct commit *c, int32_t r) {
+    return c->meta->force_flush[r] != 0 ? 0 : c->meta->replay_write_pos[r];
+}
+
+/* Lists the folds of the tracked rows; their number. */
+static int32_t list_folds(const struct commit *c) {
+    const int32_t size = c->h->config.spec_rows;
+    int32_t *list = c->h->commit_pairs + 4 * (int64_t)size;
+    int32_t n = 0;
+    for (int32_t r = 0; r < c->n_rows; r++) {
+        if (track_step_of(c, r) < 0) {
+            continue;
+        }
+        const int32_t slot = row_slot(c, r);
+        list[n] = slot;
+        list[size + n] = hb_pool_slot(&c->h->pool, track_id(c, r));
+        list[2 * size + n] =
+            slot >= 1 ? c->h->pool.ring_base[slot] & (c->h->config.ring_length - 1) : 0;
+        list[3 * size + n++] = cursor_of(c, r) + track_step_of(c, r) + 1;
+    }
+    return n;
+}
+
+/* What was accepted: the cursors move. */
+static void accept_rows(const struct commit *c) {
+    struct hb_pool *pool = &c->h->pool;
+    for (int32_t r = 0; r < c->n_rows; r++) {
+        const int32_t last = HB_DEFECT(c->h->config.defect, RING_ACCEPT_ALL) ? last_node(c, r)
+                                                                             : step_of(c, r);
+        if (step_of(c, r) >= 0) {
+            hb_pool_accept(pool, row_slot(c, r), cursor_of(c, r) + last + 1,
+                           c->h->config.max_draft);
+        }
+    }
 }
 
 /* Rows first, then checkpoints. */
@@ -302,9 +375,11 @@ static int32_t run(const struct commit *c) {
                      hb_pool_slot(&h->pool, track_id(c, r)));
         }
     }
+    const int32_t has_ring = c->meta->ring_base != NULL;
+    const int32_t n_folds = has_ring ? list_folds(c) : 0;
     int32_t status = HB_OK;
     if (rows.n + checkpoints.n > 0) {
-        const uint64_t bytes = 4 * (uint64_t)h->config.spec_rows * sizeof(int32_t);
+        const uint64_t bytes = 8 * (uint64_t)h->config.spec_rows * sizeof(int32_t);
         status = hb_device_check(k, k->to_device(h->device_pairs, h->commit_pairs, bytes), c->err);
     }
     if (status == HB_OK) {
@@ -313,7 +388,16 @@ static int32_t run(const struct commit *c) {
     if (status == HB_OK) {
         status = scatter(h, &checkpoints, c->err);
     }
-    return status == HB_OK ? hb_device_check(k, k->sync(), c->err) : status;
+    if (status == HB_OK) {
+        status = fold_checkpoints(c, n_folds, c->err);
+    }
+    if (status == HB_OK) {
+        status = hb_device_check(k, k->sync(), c->err);
+    }
+    if (status == HB_OK && has_ring) {
+        accept_rows(c);
+    }
+    return status;
 }
 
 void hb_hybrid_note_verify(struct hb_hybrid *h, const struct hb_batch *batch) {

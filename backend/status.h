@@ -149,7 +149,7 @@ enum hb_status {
     X(113, COMMIT_TRACK_FREED, ERR_FREED, "track_indices", "track_indices[{r}] is slot {v}, which is free")                                 \
     X(114, RING_PENDING, ERR_STATE, "write_pos", "slot {v} of row {r} has {l} records in its replay ring that are not folded")              \
     X(115, COMMIT_SLOT_STALE, ERR_FREED, "slot", "slot {v} of row {r} was freed and taken again after the verify")                          \
-    X(116, RING_LAYERS, ERR_STATE, "layer", "layer {v} did not run in a decode with the replay ring")                                       \
+    X(116, RING_LAYERS, ERR_STATE, "layer", "layer {v} did not run in a decode or verify with the replay ring")                             \
     X(120, SLOT_DUPLICATE, ERR_DUPLICATE, "req_pool_indices", "row {r} shares state slot {v} with row {l}")                                 \
     X(121, TRACK_DUPLICATE, ERR_DUPLICATE, "mamba_track_indices", "mamba_track_indices[{r}] shares slot {v} with row {l}")                  \
     X(122, CACHE_LOC_DUPLICATE, ERR_DUPLICATE, "out_cache_loc", "out_cache_loc[{r}] is {v}, as token {l}")                                  \
@@ -160,6 +160,7 @@ enum hb_status {
     X(133, COMMIT_TRACK_ALIAS, ERR_ALIAS, "track_indices", "track_indices[{r}] is slot {v}, which is not a track slot")                      \
     X(140, GRAPH_RAGGED, ERR_UNSUPPORTED, "ragged_verify_layout", "a graph takes no ragged layout")                                         \
     X(141, STRIP_TREE, ERR_UNSUPPORTED, "retrieve_next_token", "links need the dense window layout")                                        \
+    X(142, RING_TREE, ERR_UNSUPPORTED, "retrieve_next_token", "links are not supported with a replay ring that commits own")                \
     X(150, TAKE_NEGATIVE, ERR_SHAPE, "n", "cannot take {v} slots")                                                                          \
     X(151, TAKE_EXHAUSTED, ERR_CAPACITY, "n", "cannot take {v} slots, {l} are free")                                                        \
     X(152, TAKE_KIND, ERR_RANGE, "kind", "slot kind {v} cannot be taken")                                                                   \
@@ -201,7 +202,8 @@ enum hb_status {
     X(222, CFG_LINEAR_KINDS, ERR_UNSUPPORTED, "layer_kind", "layer {r} is of linear kind {v}, an earlier one of kind {l}")                  \
     X(223, CFG_MIXER_FEATURE, ERR_UNSUPPORTED, "config", "linear kind {v} does not support feature {r}")                                    \
     X(224, CFG_GATE_BOUND, ERR_SHAPE, "gate_bound", "gate_bound must be below 0")                                                           \
-    X(225, CFG_ATTENTION, ERR_SHAPE, "attn_window", "attention size {r} is {v}, the least is {l}")
+    X(225, CFG_ATTENTION, ERR_SHAPE, "attn_window", "attention size {r} is {v}, the least is {l}") \
+    X(230, CFG_RING_COMMIT, ERR_SHAPE, "ring_owner", "a ring that commits own: condition {r} does not hold, value {v}, limit {l}")
 
 enum hb_rule {
     HB_RULE_NONE = 0,

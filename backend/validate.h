@@ -33,6 +33,7 @@ struct hb_validate_env {
     const int32_t *slot_kind;   /* [NS+1] */
     const int32_t *v2p;         /* [NV+1] slot of an id, -1: free; null: ids are slots */
     const int32_t *write_pos;   /* [NS+1] cursors of the replay ring; null: no ring */
+    const int32_t *ring_base, *ring_flush; /* [NS+1]; null unless commits own the ring */
     int32_t *slot_seen;         /* scratch [NI+1], NI = hb_env_n_ids */
     int32_t *kv_seen;           /* scratch [n_kv]; may be null without attention layers */
     const struct hb_graph_facts *graphs; /* read by captures and replays only */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Batch checks of captures and replays (graph.md sections 3 and 5): what is captured, sizes, the
- * padding count; and what no call or no graph supports. Rules 15..19, 68, 69, 74, 78, 79, 140, 141.
+ * padding count; and what no call or no graph supports. Rules 15..19, 68, 69, 74, 78, 79, 140..142.
  */
+#include "backend/config.h"
 #include "backend/validate.h"
 
 #include <stddef.h>
@@ -113,6 +114,9 @@ int32_t hb_validate_unsupported(const struct hb_batch_view *v) {
     }
     if (v->is_verify && has_links(b) && v->env->config->window_layout == HB_WINDOWS_STRIP) {
         return fail(v, HB_RULE_STRIP_TREE, -1, 0, 0);
+    }
+    if (v->is_verify && has_links(b) && hb_config_ring_commits(v->env->config)) {
+        return fail(v, HB_RULE_RING_TREE, -1, 0, 0);
     }
     return HB_OK;
 }

@@ -54,9 +54,11 @@ static int32_t check_freed(const struct hb_batch_view *v) {
     return HB_OK;
 }
 
-/* Rule 114: only DECODE knows the ring; elsewhere temporal alone is the state. */
+/* Rule 114: only DECODE, or only a verify, knows the ring; elsewhere temporal alone is the state. */
 static int32_t check_ring(const struct hb_batch_view *v) {
-    if (v->env->write_pos == NULL || (!v->is_extend && !v->is_verify)) {
+    const int32_t is_owner =
+        v->env->ring_base != NULL ? v->is_verify : !v->is_extend && !v->is_verify;
+    if (v->env->write_pos == NULL || is_owner || v->is_idle) {
         return HB_OK;
     }
     for (int64_t r = 0; r < v->n_live; r++) {

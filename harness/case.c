@@ -55,6 +55,24 @@ void hb_case_init(struct hb_case *c) {
  * ------------------------------------------------------------------------------------------------
  */
 
+/* Commits own a ring only where there are drafts; it then has room for those of two verifies, and
+ * the states between its folds are fp32. */
+static void normalize_ring(struct hb_case_config *g) {
+    if (g->ring_length == 0 || g->max_draft == 0) {
+        g->ring_owner = HB_RING_DECODE;
+    }
+    if (g->ring_owner != HB_RING_COMMIT) {
+        return;
+    }
+    const int32_t least =
+        g->ring_length > 2 * g->max_draft ? g->ring_length : 2 * g->max_draft;
+    g->ring_length = 1;
+    while (g->ring_length < least) {
+        g->ring_length *= 2; /* at most 64, as HB_MAX_RING is a power of two */
+    }
+    g->state_dtype = HB_FP32;
+}
+
 static void normalize_config(struct hb_case_config *g) {
     clamp_group(HB_GROUP_CONFIG, HB_STEP_FORWARD, g);
     hb_case_limit_sizes(g, 0);
@@ -69,6 +87,7 @@ static void normalize_config(struct hb_case_config *g) {
     g->window_layout = g->max_draft == 0 ? HB_WINDOWS_DENSE : g->window_layout;
     g->graph_draft = g->graph_rows == 0 ? 1 : g->graph_draft;
     hb_case_normalize_variants(g);
+    normalize_ring(g);
 }
 
 static void normalize_rows(const struct hb_case_config *g, struct hb_case_step *s) {

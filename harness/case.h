@@ -135,6 +135,7 @@ struct hb_case_config {
     int32_t max_draft;  /* capacity of D; 0: no speculation */
     int32_t spare_rows; /* rows of the intermediate caches beyond those of the largest verify */
     int32_t ring_length;  /* L, 0: no replay ring */
+    int32_t ring_owner;   /* enum hb_ring_owner; COMMIT: L is a power of two, 2*max_draft or more, states fp32 */
     int32_t track_chunks; /* track interval I = this many chunks */
     int32_t virtual_ids;  /* 0: ids are slots; n: NV = NS + n - 1 virtual ids */
     int32_t ping_pong;    /* enum hb_ping_pong */
@@ -250,7 +251,7 @@ enum hb_break_op {
     X(CFG_CHUNK_SIZE, "config.chunk_size")                                                         \
     X(CFG_PAGE_SIZE, "config.page_size")                                                           \
     X(CFG_KV_HEADS, "config.n_kv_heads")                                                           \
-    X(CFG_VARIANT, "config.variant") /* row: as in rule 208, 0 conv_act .. 21 pad_policy; 7: of layer 0 */ \
+    X(CFG_VARIANT, "config.variant") /* row: as in rule 208, 0 conv_act .. 22 ring_owner; 7: of layer 0 */ \
     X(CFG_DTYPE, "config.dtype")     /* row: 0 act 1 state */                                       \
     X(CFG_DT_LO, "config.dt_lo")     /* integer value */                                           \
     X(CFG_STATE_SIZE, "config.state_size")                                                         \

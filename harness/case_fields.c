@@ -23,6 +23,7 @@ static const char *const kind_names[HB_N_STEP_KINDS] = {"forward",    "take",   
                                          "graph_init", "capture", "publish", "move"};
 static const char *const ping_pong_names[] = {"off", "one", "two", "lazy"};
 static const char *const window_names[] = {"dense", "strip"};
+static const char *const owner_names[HB_N_RING_OWNERS] = {"decode", "commit"};
 static const char *const mixer_names[HB_N_MIXERS] = {"mamba2", "gdn", "kda", "lightning", "short_conv", "mamba1"};
 static const char *const norm_names[HB_N_NORM_SPANS] = {"group", "whole", "head"};
 static const char *const head_map_names[HB_N_HEAD_MAPS] = {"interleave", "tile"};
@@ -105,6 +106,7 @@ static const char *const break_names[] = {
     CONFIG(max_draft, 0, HB_MAX_DRAFT, 0, NULL), \
     CONFIG(spare_rows, 0, 4, 0, NULL), \
     CONFIG(ring_length, 0, HB_MAX_RING, 0, NULL), \
+    CONFIG(ring_owner, 0, HB_N_RING_OWNERS - 1, 0, owner_names), \
     CONFIG(track_chunks, 1, 8, 1, NULL), \
     CONFIG(virtual_ids, 0, 16, 0, NULL), \
     CONFIG(ping_pong, 0, HB_N_PING_PONGS - 1, 0, ping_pong_names), \

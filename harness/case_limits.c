@@ -182,6 +182,7 @@ static void configure_features(const struct hb_case_config *g, struct hb_config 
     config->track_interval = g->track_chunks * g->chunk_size;
     config->n_virtual = g->virtual_ids == 0 ? 0 : config->n_slots + g->virtual_ids - 1;
     config->ring_length = g->ring_length;
+    config->ring_owner = g->ring_owner;
     config->window_layout = g->window_layout;
     config->track_by_layer = g->track_by_layer;
     config->pool_pad = g->pool_pad;

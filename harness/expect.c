@@ -54,6 +54,7 @@ static const struct choice_field CHOICES[] = {
     {offsetof(struct hb_config, conv_state_len), HB_N_CONV_STATE_LENS},
     {offsetof(struct hb_config, window_rule), HB_N_WINDOW_RULES},
     {offsetof(struct hb_config, pad_policy), HB_N_PAD_POLICIES},
+    {offsetof(struct hb_config, ring_owner), HB_N_RING_OWNERS},
 };
 
 /* --- layer kinds ------------------------------------------------------------------------------ */
@@ -283,6 +284,7 @@ static int32_t check_features(const struct hb_config *c, const struct hb_caps *c
         {c->window_layout, (caps->window_layouts >> HB_WINDOWS_STRIP & 1U) != 0},
         {c->pool_pad > 0 ? c->pool_pad : 0, caps->pool_pad},
         {c->track_by_layer, caps->track_by_layer},
+        {hb_ring_commits(c) ? c->ring_length : 0, caps->ring_commit},
     };
     for (int32_t i = 0; i < (int32_t)(sizeof features / sizeof features[0]); i++) {
         if (features[i].asked != 0 && !features[i].has) {
@@ -321,6 +323,27 @@ static int32_t check_kinds(const struct hb_config *c, struct hb_error *e) {
     return c->attn_softcap >= 0 ? HB_OK : hb_fail(e, HB_RULE_CFG_ATTENTION, 1, 0, 0);
 }
 
+/* Rule 230. Records are replayed in fp32, so nothing else may hold the state between two folds. */
+static int32_t check_ring(const struct hb_config *c, struct hb_error *e) {
+    const int64_t nodes = (int64_t)2 * c->max_draft;
+    const struct {
+        int broken;
+        int64_t value, limit;
+    } checks[] = {
+        {(c->ring_length & (c->ring_length - 1)) != 0, c->ring_length, 0},
+        {c->ring_length < nodes, c->ring_length, nodes},
+        {c->spec_rows == 0, 0, 1},
+        {c->state_dtype != HB_FP32, c->state_dtype, 0},
+    };
+    for (int32_t i = 0; i < (int32_t)(sizeof checks / sizeof checks[0]) && hb_ring_commits(c);
+         i++) {
+        if (checks[i].broken) {
+            return hb_fail(e, HB_RULE_CFG_RING_COMMIT, i, checks[i].value, checks[i].limit);
+        }
+    }
+    return HB_OK;
+}
+
 void hb_expect_create(const struct hb_config *config, const struct hb_caps *caps,
                       struct hb_error *e) {
     hb_error_clear(e);
@@ -330,8 +353,8 @@ void hb_expect_create(const struct hb_config *config, const struct hb_caps *caps
     }
     if (check_sizes(config, e) == HB_OK && check_relations(config, e) == HB_OK &&
         check_choices(config, caps, e) == HB_OK && check_limits(config, e) == HB_OK &&
-        check_features(config, caps, e) == HB_OK) {
-        (void)check_kinds(config, e);
+        check_features(config, caps, e) == HB_OK && check_kinds(config, e) == HB_OK) {
+        (void)check_ring(config, e);
     }
 }
 

@@ -18,7 +18,11 @@ struct hb_slot_model {
     int32_t n_free_ids;
     int64_t *generation;   /* [NI+1] times that the id was given out, NI = NV or NS */
     int32_t ring_length;   /* L, 0: no ring */
-    int32_t *write_pos;    /* [NS+1] cursor of the replay ring */
+    int32_t *write_pos;    /* [NS+1] cursor of the replay ring: records that are not folded */
+    int32_t commits;       /* 1: verifies and commits own the ring; base, flush and max_draft count then only */
+    int32_t *ring_base;    /* [NS+1] position of the first of these records */
+    int32_t *ring_flush;   /* [NS+1] 1: the next verify folds them */
+    int32_t max_draft;
     int32_t req_pool_size;
     int32_t *table;        /* [req_pool_size] */
 };
@@ -31,6 +35,17 @@ int32_t hb_slot_model_copy(struct hb_slot_model *dst, const struct hb_slot_model
 void hb_slot_model_take(struct hb_slot_model *m, int32_t n, int32_t kind, int32_t *ids);
 void hb_slot_model_release(struct hb_slot_model *m, int32_t n, const int32_t *ids);
 void hb_slot_model_move(struct hb_slot_model *m, int32_t id);
+/* 1 if verifies and commits own a replay ring of this configuration. */
+int hb_ring_commits(const struct hb_config *config);
+/* The mode whose forwards append to the ring, if there is one; and whether this one's do. */
+int32_t hb_ring_mode(const struct hb_config *config);
+int hb_ring_has_mode(const struct hb_config *config, int32_t mode);
+/* The slot holds a whole state: no record is left. */
+void hb_slot_model_folded(struct hb_slot_model *m, int32_t slot);
+/* A verify of the slot ends: what it folded has left the ring. */
+void hb_slot_model_ring_verified(struct hb_slot_model *m, int32_t slot);
+/* A commit of n tokens after `left` records, those that the verify left. */
+void hb_slot_model_ring_commit(struct hb_slot_model *m, int32_t slot, int32_t left, int32_t n);
 /* Slot of an id: -1 for a free virtual id and for ids that do not exist. */
 int32_t hb_slot_model_slot(const struct hb_slot_model *m, int32_t id);
 
@@ -57,7 +72,7 @@ int32_t hb_expect_real_rows(const struct hb_batch *batch, int32_t is_replay);
 struct hb_forward_phase {
     int32_t has_metadata, mode, n_tokens;
     int32_t is_replay; /* layer and entry see no metadata */
-    int32_t has_ring;  /* DECODE with a ring, eager or a capture: finish needs every Mamba2 layer */
+    int32_t has_ring;  /* its mode appends to the ring, eager or a capture: finish needs every Mamba2 layer */
     uint32_t layers_run;
 };
 void hb_expect_layer(const struct hb_config *config, const struct hb_forward_phase *phase, int32_t layer_id,

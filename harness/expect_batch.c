@@ -194,7 +194,7 @@ static const struct hb_expect_check CHECKS[] = {
     ROW(CPU_LENS_VALUE, BY_RUN, ON_GRAPHS, cpu_len_differs, 0, 0),
     ROW(SLOT_FREED, BY_RUN, ON_ROWS, live_slot_freed, 0, 0),
     ROW(TRACK_SLOT_FREED, BY_RUN, ON_TRACKS | IF_MASKED, track_slot_freed, 0, 0),
-    ROW(RING_PENDING, BY_RUN, ON_FOLDED, ring_pending, 0, 0),
+    ROW(RING_PENDING, BY_RUN, ON_ROWS, ring_pending, 0, 0),
     ROW(SLOT_DUPLICATE, BY_RUN, ON_ROWS, live_slot_shared, 0, 0),
     ROW(TRACK_DUPLICATE, BY_RUN, ON_TRACKS | IF_MASKED, track_slot_shared, 0, 0),
     ROW(CACHE_LOC_DUPLICATE, BY_RUN, ON_ROWS | IF_ATTENTION, cache_loc_shared, 0, 0),
@@ -203,6 +203,7 @@ static const struct hb_expect_check CHECKS[] = {
     ROW(TRACK_ALIAS_SLOT, BY_RUN, ON_TRACKS | IF_MASKED, track_slot_wrong_kind, 0, 0),
     ROW(GRAPH_RAGGED, BY_GRAPH, ON_VERIFY, layout_in_graph, 0, 0),
     ROW(STRIP_TREE, BY_ANY, ON_VERIFY | IF_LINKED, links_in_strip, 0, 0),
+    ROW(RING_TREE, BY_ANY, ON_VERIFY | IF_LINKED, links_in_ring, 0, 0),
 };
 #undef ROW
 /* clang-format on */

@@ -48,7 +48,6 @@ enum hb_expect_when {
     ON_TRACKS = ON_EXTEND | ON_DECODE, /* rows may be tracked */
     ON_ROWS = ON_TRACKS | ON_VERIFY,
     ON_GRAPHS = ON_DECODE | ON_VERIFY, /* modes that a graph runs with live rows */
-    ON_FOLDED = ON_EXTEND | ON_VERIFY, /* modes that know nothing of the replay ring */
     ON_ALL = ON_ROWS | ON_IDLE,
     ON_ANY = ON_ALL | ON_DRAFT,
     IF_ATTENTION = 32,
@@ -175,7 +174,7 @@ static inline int64_t nodes_of(const struct hb_expect_view *v, int64_t row) {
     X(links_length_differs)                                                                        \
     X(layout_decreases) X(layout_total_differs) X(draft_over_capacity) X(rows_over_caches)         \
         X(draft_low) X(row_nodes_outside) X(link_outside) X(link_backwards) X(link_no_tree)        \
-            X(mask_in_verify) X(links_in_strip)
+            X(mask_in_verify) X(links_in_strip) X(links_in_ring)
 
 /* All checks that only graphs have (expect_graph.c). */
 #define HB_EXPECT_GRAPH_CHECKS(X)                                                                  \

@@ -169,3 +169,9 @@ HB_EXPECT_CHECK(links_in_strip) {
     (void)c;
     return v->config->window_layout == HB_WINDOWS_STRIP && report(f, -1, 0, 0);
 }
+
+/* Records follow each other: those of a tree would have several successors. */
+HB_EXPECT_CHECK(links_in_ring) {
+    (void)c;
+    return hb_ring_commits(v->config) && report(f, -1, 0, 0);
+}

@@ -148,6 +148,30 @@ static void pick_spec_relation(struct hb_gen_state *g) {
     }
 }
 
+/* Commits own the ring of some cases with drafts that are chains, and need nothing of other forwards: those wait for a fold
+ * that seldom comes. */
+static void pick_ring_owner(struct hb_gen_state *g, const struct mix *m) {
+    struct hb_gen_features *has = &g->has;
+    const uint64_t other = HB_NEED_TREE | HB_NEED_TREE_STEP | HB_NEED_EXTEND | HB_NEED_DECODE | HB_NEED_M2 |
+                           HB_NEED_LONG_ROW | HB_NEED_PREFIX;
+    const int can = has->spec && !(g->needs & other) && g->relation != 54 &&
+                    g->o->state_dtype != HB_BF16 && g->mixer == HB_MIXER_MAMBA2;
+    const int is_asked = (g->needs & HB_NEED_RING) && (g->needs & HB_NEED_VERIFY);
+    const int wants = has->ring ? hb_rng_below(&g->rng, 3) > 0 : percent(g, m->ring) && (g->needs == 0 || g->is_compact);
+    if (can && (is_asked || wants)) {
+        has->ring = 1;
+        has->ring_commits = 1;
+    }
+}
+
+/* A ring is one of verifies as well as of decodes. */
+static void pick_ring_relation(struct hb_gen_state *g) {
+    const int can = g->relation == 60 && g->o->mode == 0 && g->o->target != HB_TARGET_DISPATCH;
+    if (can && hb_rng_one_in(&g->rng, 2)) {
+        g->needs = (g->needs & ~HB_NEED_DECODE) | HB_NEED_VERIFY;
+    }
+}
+
 void hb_gen_pick_features(struct hb_gen_state *g) {
     const struct mix *m = &mixes[g->o->target];
     const uint64_t graphs = HB_NEED_REPLAY | HB_NEED_GRAPHS | HB_NEED_CAPTURED | HB_NEED_TWO_GRAPH_ROWS;
@@ -155,6 +179,7 @@ void hb_gen_pick_features(struct hb_gen_state *g) {
     hb_gen_pick_relation(g);
     g->needs |= hb_gen_relation_needs(g->relation);
     hb_gen_pick_mixer(g);
+    pick_ring_relation(g);
     has->spec = pick_spec(g, m);
     pick_spec_relation(g);
     /* short histories have no room, and other needs no use for what takes forwards away */
@@ -163,6 +188,7 @@ void hb_gen_pick_features(struct hb_gen_state *g) {
     has->graphs = (g->needs & graphs) || (percent(g, m->graphs) && !is_plain && !(g->needs & HB_NEED_NO_GRAPHS));
     has->ring = (g->needs & (HB_NEED_RING | HB_NEED_PENDING)) || (percent(g, m->ring) && !is_bent);
     has->ring = has->ring && g->mixer == HB_MIXER_MAMBA2;
+    pick_ring_owner(g, m);
     has->ping_pong = percent(g, m->ping_pong) && !is_plain;
     has->cache = percent(g, m->cache) && !is_plain;
     has->strip = percent(g, m->strip) && !(g->needs & (HB_NEED_TREE | HB_NEED_TREE_STEP)) &&
@@ -200,6 +226,16 @@ void hb_gen_configure_features(struct hb_gen_state *g) {
     if (g->has.ring) {
         cfg->ring_length = lengths[hb_rng_below(r, (int32_t)(sizeof lengths / sizeof *lengths))];
         cfg->ring_length = (g->needs & HB_NEED_PENDING) && cfg->ring_length < 2 ? 4 : cfg->ring_length;
+    }
+    if (g->has.ring_commits) { /* small: it folds often, and wraps */
+        static const int32_t verifies[] = {2, 2, 2, 3, 4, 8};
+        const int32_t room = cfg->max_draft * verifies[hb_rng_below(r, (int32_t)(sizeof verifies / sizeof *verifies))];
+        cfg->ring_owner = HB_RING_COMMIT;
+        cfg->state_dtype = HB_FP32;
+        cfg->ring_length = 1;
+        while (cfg->ring_length < room) { /* at most 8 * 8 */
+            cfg->ring_length *= 2;
+        }
     }
     const int wants_virtual = (g->needs & HB_NEED_VIRTUAL) != 0;
     if (wants_virtual || (percent(g, m->virtual_ids) && !(g->needs & HB_NEED_STATIC))) {

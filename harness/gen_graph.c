@@ -31,12 +31,13 @@ static int add_capture(struct hb_gen_state *g, int32_t bs) {
     s.bs = bs;
     s.mode = captured_mode(g);
     if (s.mode == HB_MODE_TARGET_VERIFY) {
-        const int takes_links = cfg->window_layout == HB_WINDOWS_DENSE && !(g->needs & HB_NEED_NO_LINKS);
+        const int takes_links = cfg->window_layout == HB_WINDOWS_DENSE && !(g->needs & HB_NEED_NO_LINKS) &&
+                                !g->has.ring_commits;
         s.nodes = g->h.graph_draft;
         s.optional = takes_links && ((g->needs & HB_NEED_TREE) || hb_rng_one_in(&g->rng, 2)) ? 128 : 0;
     }
-    /* with the ring a captured decode needs every Mamba2 layer */
-    const int needs_all = s.mode == HB_MODE_DECODE && cfg->ring_length > 0;
+    /* the ring needs every Mamba2 layer */
+    const int needs_all = hb_case_ring_has_mode(g->c, s.mode);
     if (cfg->n_layers > 1 && hb_rng_one_in(&g->rng, 16)) {
         s.layer_mask = 1 << hb_rng_below(&g->rng, cfg->n_layers);
         s.layer_mask &= needs_all ? cfg->attn_mask : ~0;
@@ -71,7 +72,7 @@ void hb_gen_add_graphs(struct hb_gen_state *g) {
 static void pick_rows(struct hb_gen_state *g, int32_t bs, struct hb_case_step *s) {
     int32_t live[HB_MAX_REQS];
     const int is_verify = s->mode == HB_MODE_TARGET_VERIFY;
-    int32_t n_live = is_verify ? hb_gen_drafted(g, live) : hb_gen_live(g, 0, live);
+    int32_t n_live = is_verify ? hb_gen_drafted(g, live) : hb_gen_live(g, g->has.ring_commits, live);
     n_live = n_live < bs ? n_live : bs;
     n_live = n_live < g->max_requests ? n_live : g->max_requests;
     const int32_t least = bs > HB_MAX_ROWS ? bs - HB_MAX_ROWS : 0; /* a step has so many padding rows at most */

@@ -56,7 +56,7 @@ static int32_t pick_mode(struct hb_gen_state *g) {
     if (g->needs & HB_NEED_M2) {
         return HB_MODE_MIXED;
     }
-    if (g->has.ring && !(g->needs & HB_NEED_EXTEND) && hb_rng_below(&g->rng, 3) > 0) {
+    if (g->has.ring && !g->has.ring_commits && !(g->needs & HB_NEED_EXTEND) && hb_rng_below(&g->rng, 3) > 0) {
         return HB_MODE_DECODE; /* rings fill slowly */
     }
     if (g->needs & HB_NEED_DECODE) {
@@ -172,7 +172,7 @@ static void pick_extras(struct hb_gen_state *g, struct hb_case_step *s) {
     if (g->c->config.n_layers > 1 && hb_rng_one_in(&g->rng, 24)) {
         s->layer_mask = 1 << hb_rng_below(&g->rng, g->c->config.n_layers);
     }
-    if (s->mode == HB_MODE_DECODE && g->c->config.ring_length > 0) {
+    if (hb_case_ring_has_mode(g->c, s->mode)) {
         s->layer_mask &= g->c->config.attn_mask; /* a ring needs every Mamba2 layer */
     }
 }
@@ -185,10 +185,13 @@ int hb_gen_add_forward(struct hb_gen_state *g) {
     }
     hb_gen_step_init(&s, HB_STEP_FORWARD);
     s.mode = pick_mode(g);
-    /* prefills and verifies start from what is folded */
-    const int needs_folded = s.mode != HB_MODE_DECODE && s.mode != HB_MODE_IDLE;
+    /* all modes but that of the ring start from what is folded */
+    const int needs_folded = s.mode != HB_MODE_IDLE && s.mode != hb_case_ring_mode(g->c);
     int32_t n_live = hb_gen_live(g, needs_folded, live);
-    if (needs_folded && n_live == 0 && g->o->mode == 0 && g->has.ring) {
+    if (needs_folded && n_live == 0 && g->has.ring_commits && hb_gen_add_verify(g)) {
+        return 1;
+    }
+    if (needs_folded && n_live == 0 && g->o->mode == 0 && g->has.ring && !g->has.ring_commits) {
         s.mode = HB_MODE_DECODE;
         n_live = hb_gen_live(g, 0, live);
     }
@@ -235,7 +238,7 @@ int hb_gen_add_entry(struct hb_gen_state *g) {
         s.mode = hb_rng_one_in(&g->rng, 6) ? HB_MODE_IDLE : s.mode;
         s.n_rows = 1;
         s.row[0].request = live[0];
-        if (s.mode == HB_MODE_DECODE && g->c->config.ring_length > 0) {
+        if (hb_case_ring_has_mode(g->c, s.mode)) {
             s.mode = HB_MODE_EXTEND; /* no layer but one runs */
         }
         s.row[0].length = s.mode == HB_MODE_EXTEND ? row_length(g, 6) : 1;
@@ -268,7 +271,7 @@ static int add_work(struct hb_gen_state *g, int32_t i) {
     if (g->has.graphs && hb_rng_below(&g->rng, is_often ? 4 : 2) > 0 && hb_gen_add_replay(g)) {
         return 1;
     }
-    if (g->has.spec && (i == 0 || hb_rng_one_in(&g->rng, 2))) {
+    if (g->has.spec && (i == 0 || hb_rng_one_in(&g->rng, 2) || (g->has.ring_commits && hb_rng_below(&g->rng, 4)))) {
         const int32_t n = g->c->n_steps;
         hb_gen_add_round(g);
         return g->c->n_steps > n;

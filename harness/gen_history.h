@@ -17,6 +17,7 @@ struct hb_taken {
     int32_t is_known; /* live: always; track: once something was stored */
     int32_t stream, position; /* whose tokens, and after how many of them the content holds */
     int32_t cursor; /* records in the replay ring */
+    int32_t is_full; /* the next verify folds them */
     int32_t request; /* live: who took it, else -1 */
 };
 
@@ -31,6 +32,7 @@ struct hb_drafted {
     int32_t batch_size, n_rows;
     int32_t take[HB_MAX_ROWS]; /* TAKE order of each row's slot */
     int32_t position[HB_MAX_ROWS], nodes[HB_MAX_ROWS];
+    int32_t left[HB_MAX_ROWS]; /* records that it left in each row's ring */
     int32_t depth[HB_MAX_ROWS][HB_MAX_DRAFT];
 };
 
@@ -69,6 +71,9 @@ void hb_history_replay(struct hb_history *h, const struct hb_case *c, int32_t st
 /* Tokens that a request has, and whether it has a live slot. */
 int32_t hb_history_position(const struct hb_history *h, int32_t request);
 int hb_history_is_live(const struct hb_history *h, int32_t request);
+/* The mode whose forwards append to the ring of the case, if it has one; and whether this one's do. */
+int32_t hb_case_ring_mode(const struct hb_case *c);
+int hb_case_ring_has_mode(const struct hb_case *c, int32_t mode);
 /* Records that are not folded in the ring of a request's slot. */
 int32_t hb_history_cursor(const struct hb_history *h, int32_t request);
 /* Id that row r of a step is tracked into, 0 none. */
@@ -88,6 +93,7 @@ int hb_mode_is_extend(int32_t mode); /* 1, 3, 8, 9 */
 struct hb_gen_features {
     int32_t spec;    /* verify and commit among the forwards */
     int32_t graphs, ring, cache, ping_pong, strip;
+    int32_t ring_commits; /* the ring is owned by commits */
     int32_t tracks;  /* track slots in any case */
     int32_t slot_ops; /* many slot operations */
 };
@@ -170,7 +176,7 @@ int32_t hb_gen_drafted(struct hb_gen_state *g, int32_t out[HB_MAX_REQS]);
 
 /* gen_model.c, gen_verify.c: what a verify and a commit do to a history. */
 void hb_history_verify(struct hb_history *h, const struct hb_case *c, const struct hb_case_step *s);
-void hb_history_commit(struct hb_history *h, const struct hb_case_step *s);
+void hb_history_commit(struct hb_history *h, const struct hb_case *c, const struct hb_case_step *s);
 
 /* gen_recipes.c: the table of recipes. */
 /* A recipe's number of breaks, and where and what each one sets, are private; these are its public

@@ -48,6 +48,14 @@ int32_t hb_history_cursor(const struct hb_history *h, int32_t request) {
     return t >= 0 ? h->take[t].cursor : 0;
 }
 
+int32_t hb_case_ring_mode(const struct hb_case *c) {
+    return c->config.ring_owner == HB_RING_COMMIT ? HB_MODE_TARGET_VERIFY : HB_MODE_DECODE;
+}
+
+int hb_case_ring_has_mode(const struct hb_case *c, int32_t mode) {
+    return c->config.ring_length > 0 && mode == hb_case_ring_mode(c);
+}
+
 int32_t hb_history_seq_len(const struct hb_history *h, const struct hb_case_step *s, int32_t r) {
     const int32_t before = hb_history_position(h, s->row[r].request);
     return s->mode == HB_MODE_TARGET_VERIFY ? before : before + s->row[r].length;
@@ -160,6 +168,7 @@ static void apply_copy(struct hb_history *h, const struct hb_case_step *s) {
         dst->position = src->position;
         dst->stream = src->stream;
         dst->cursor = 0;
+        dst->is_full = 0;
     }
 }
 
@@ -223,7 +232,7 @@ static void advance_ring(const struct hb_case *c, const struct hb_case_step *s, 
                          struct hb_taken *t) {
     const int32_t interval = c->config.track_chunks * c->config.chunk_size;
     const int is_forced = is_tracked || ((s->optional & 32) && t->position % interval == 0);
-    if (c->config.ring_length > 0) {
+    if (hb_case_ring_has_mode(c, HB_MODE_DECODE)) {
         t->cursor = is_forced || t->cursor >= c->config.ring_length - 1 ? 0 : t->cursor + 1;
     }
 }
@@ -301,7 +310,7 @@ void hb_history_apply(struct hb_history *h, const struct hb_case *c, const struc
         h->drafted.is_valid = s->n_rows > 0 ? 0 : h->drafted.is_valid;
         break;
     case HB_STEP_COMMIT:
-        hb_history_commit(h, s);
+        hb_history_commit(h, c, s);
         break;
     case HB_STEP_GRAPH_INIT:
         apply_graph_init(h, s);

@@ -155,8 +155,20 @@ static int new_extend_pending(struct hb_case *c, struct hb_spot *p) {
     return new_forward(c, p, HB_MODE_EXTEND, hb_recipe_pending(&p->h));
 }
 
-static int new_decode_some(struct hb_case *c, struct hb_spot *p) {
-    if (!new_forward(c, p, HB_MODE_DECODE, any_live(&p->h))) {
+/* A live request with tokens, -1 none: what a verify needs. */
+static int32_t any_drafted(const struct hb_history *h) {
+    for (int32_t q = 0; q < HB_MAX_REQS; q++) {
+        if (hb_history_is_live(h, q) && hb_history_position(h, q) > 0) {
+            return q;
+        }
+    }
+    return -1;
+}
+
+static int new_ring_some(struct hb_case *c, struct hb_spot *p) {
+    const int32_t mode = hb_case_ring_mode(c);
+    const int32_t request = mode == HB_MODE_DECODE ? any_live(&p->h) : any_drafted(&p->h);
+    if (!new_forward(c, p, mode, request)) {
         return 0;
     }
     const int32_t all = (1 << c->config.n_layers) - 1;
@@ -306,7 +318,7 @@ int hb_recipe_steps(struct hb_case *c, struct hb_spot *p, enum on_step on) {
         [NEW_FREE_PAIR] = new_free_pair,
         [NEW_COPY_PENDING] = new_copy_pending,
         [NEW_EXTEND_PENDING] = new_extend_pending,
-        [NEW_DECODE_SOME] = new_decode_some,
+        [NEW_RING_SOME] = new_ring_some,
         [NEW_GRAPH_INIT] = new_graph_init,
         [NEW_CAPTURE] = new_capture,
         [NEW_CAPTURE_OUTSIDE] = new_capture_outside,

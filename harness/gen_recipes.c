@@ -304,13 +304,15 @@ static int32_t row_of(const struct hb_spot *p, enum at at) {
     case AT_NODE:
         return p->row * hb_case_draft(p->s) + 1;
     case AT_VARIANT:
-        return hb_rng_below(p->rng, 22);
+        return hb_rng_below(p->rng, 23);
     case AT_LAYER_KIND:
         return 7;
     case AT_WINDOWS:
         return 8;
     case AT_GATE_FORM:
         return 14;
+    case AT_OWNER:
+        return 22;
     default:
         return 0;
     }

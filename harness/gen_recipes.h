@@ -28,7 +28,7 @@ enum on_step {
     NEW_FREE_PAIR,    /* one slot named twice */
     NEW_COPY_PENDING, /* of a slot with records in its ring */
     NEW_EXTEND_PENDING,
-    NEW_DECODE_SOME,  /* with the ring, without a Mamba2 layer */
+    NEW_RING_SOME,    /* a forward of the ring, without a Mamba2 layer */
     NEW_GRAPH_INIT,   /* once more */
     NEW_CAPTURE,      /* of the first batch size */
     NEW_CAPTURE_OUTSIDE,
@@ -61,7 +61,8 @@ enum at {
     AT_VARIANT,
     AT_WINDOWS, /* the variant of the window layout */
     AT_LAYER_KIND, /* and of the first layer's kind */
-    AT_GATE_FORM
+    AT_GATE_FORM,
+    AT_OWNER /* of the ring's owner */
 };
 
 /* The break's value is one of these plus `plus`. */

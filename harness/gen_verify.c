@@ -8,6 +8,29 @@
 
 /* --- the model -------------------------------------------------------------------------------- */
 
+/* backend/README.md "Replay ring": records are folded where there might be no room for the nodes of
+ * another verify; links are refused. */
+static void verify_ring(struct hb_history *h, const struct hb_case *c, const struct hb_case_step *s,
+                        int32_t r) {
+    struct hb_drafted *d = &h->drafted;
+    if (!hb_case_ring_has_mode(c, HB_MODE_TARGET_VERIFY) || d->take[r] < 0) {
+        return;
+    }
+    struct hb_taken *t = &h->take[d->take[r]];
+    d->is_valid &= s->tree == HB_TREE_CHAIN;
+    t->cursor = t->is_full && d->is_valid ? 0 : t->cursor;
+    t->is_full = t->is_full && !d->is_valid;
+    d->left[r] = t->cursor;
+}
+
+static void commit_ring(struct hb_history *h, const struct hb_case *c, int32_t r, int32_t n) {
+    struct hb_taken *t = &h->take[h->drafted.take[r]];
+    if (hb_case_ring_has_mode(c, HB_MODE_TARGET_VERIFY)) {
+        t->cursor = h->drafted.left[r] + n;
+        t->is_full = t->cursor + 2 * c->config.max_draft > c->config.ring_length;
+    }
+}
+
 void hb_history_verify(struct hb_history *h, const struct hb_case *c,
                        const struct hb_case_step *s) {
     struct hb_drafted *d = &h->drafted;
@@ -22,6 +45,7 @@ void hb_history_verify(struct hb_history *h, const struct hb_case *c,
         d->take[r] = h->request_take[s->row[r].request];
         d->position[r] = hb_history_position(h, s->row[r].request);
         d->nodes[r] = n;
+        verify_ring(h, c, s, r);
         hb_case_tree(c, s, r, n, parent);
         for (int32_t t = 1; t < n; t++) {
             d->depth[r][t] = d->depth[r][parent[t]] + 1;
@@ -29,7 +53,8 @@ void hb_history_verify(struct hb_history *h, const struct hb_case *c,
     }
 }
 
-void hb_history_commit(struct hb_history *h, const struct hb_case_step *s) {
+void hb_history_commit(struct hb_history *h, const struct hb_case *c,
+                       const struct hb_case_step *s) {
     const struct hb_drafted *d = &h->drafted;
     for (int32_t r = 0; r < s->n_rows && r < d->n_rows && d->is_valid; r++) {
         const struct hb_case_row *row = &s->row[r];
@@ -41,6 +66,7 @@ void hb_history_commit(struct hb_history *h, const struct hb_case_step *s) {
         const struct hb_case_row *row = &s->row[r];
         if (row->accept >= 0) {
             h->take[d->take[r]].position = d->position[r] + d->depth[r][row->accept] + 1;
+            commit_ring(h, c, r, row->accept + 1);
         }
         if (row->track) {
             const struct hb_taken *t = &h->take[d->take[r]];
@@ -55,8 +81,8 @@ void hb_history_commit(struct hb_history *h, const struct hb_case_step *s) {
 int32_t hb_gen_drafted(struct hb_gen_state *g, int32_t out[HB_MAX_REQS]) {
     int32_t n = 0;
     for (int32_t r = 0; r < HB_MAX_REQS; r++) {
-        if (hb_history_is_live(&g->h, r) && hb_history_position(&g->h, r) > 0 &&
-            hb_history_cursor(&g->h, r) == 0) {
+        const int is_ready = g->has.ring_commits || hb_history_cursor(&g->h, r) == 0;
+        if (hb_history_is_live(&g->h, r) && hb_history_position(&g->h, r) > 0 && is_ready) {
             out[n++] = r;
         }
     }
@@ -74,7 +100,8 @@ static void pick_shape(struct hb_gen_state *g, struct hb_case_step *s) {
         s->tree = hb_rng_range(&g->rng, HB_TREE_RANDOM, HB_TREE_MAX);
     }
     s->ragged = (g->needs & HB_NEED_UNIFORM) ? 0 : s->ragged;
-    s->tree = g->needs & HB_NEED_NO_LINKS || g->relation == 54 || g->has.strip ? HB_TREE_CHAIN : s->tree;
+    const int is_plain = (g->needs & HB_NEED_NO_LINKS) || g->relation == 54 || g->has.strip;
+    s->tree = is_plain || g->has.ring_commits ? HB_TREE_CHAIN : s->tree;
     s->ragged = g->relation == 58 ? 1 : s->ragged;
     int32_t longest = hb_rng_one_in(&g->rng, 4) ? 1 : 1 + hb_rng_below(&g->rng, most);
     const int32_t least = (g->needs & HB_NEED_TREE) ? 3 : (g->needs & HB_NEED_NO_LINKS) ? 2 : 1;
@@ -117,6 +144,7 @@ int hb_gen_add_verify(struct hb_gen_state *g) {
     s.optional &= (g->needs & HB_NEED_NO_MASK) ? ~8 : ~0;
     if (g->c->config.n_layers > 1 && hb_rng_one_in(&g->rng, 24)) {
         s.layer_mask = 1 << hb_rng_below(&g->rng, g->c->config.n_layers);
+        s.layer_mask &= g->has.ring_commits ? g->c->config.attn_mask : ~0; /* a ring needs every Mamba2 layer */
     }
     return hb_gen_push(g, &s);
 }

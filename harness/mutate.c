@@ -244,9 +244,9 @@ static void change_padding(struct hb_case *c, struct hb_rng *r) {
 
 static void change_feature(struct hb_case *c, struct hb_rng *r) {
     struct hb_case_config *g = &c->config;
-    int32_t *const features[] = {&g->ring_length,   &g->virtual_ids, &g->ping_pong,     &g->track_chunks,
-                                 &g->window_layout, &g->pool_pad,    &g->track_by_layer};
-    static const int32_t most[] = {8, 4, 3, 4, 1, 5, 1};
+    int32_t *const features[] = {&g->ring_length,   &g->virtual_ids, &g->ping_pong,      &g->track_chunks,
+                                 &g->window_layout, &g->pool_pad,    &g->track_by_layer, &g->ring_owner};
+    static const int32_t most[] = {8, 4, 3, 4, 1, 5, 1, 1};
     const int32_t i = hb_rng_below(r, (int32_t)(sizeof most / sizeof *most));
     *features[i] = hb_rng_below(r, most[i] + 1);
 }

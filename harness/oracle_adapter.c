@@ -63,6 +63,7 @@ static void fill_caps(struct hb_caps *caps) {
                              .ragged_verify = 1,
                              .graphs = 1,
                              .ring = 1,
+                             .ring_commit = 1,
                              .virtual_slots = 1,
                              .pool_pad = 1,
                              .track_by_layer = 1,

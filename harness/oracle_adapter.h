@@ -37,9 +37,10 @@ enum hb_oracle_static {
     HB_STATIC_PARENTS,
     HB_STATIC_WRITE_POS,
     HB_STATIC_FORCE_FLUSH,
+    HB_STATIC_RING_BASE,
     HB_N_STATICS
 };
-enum { HB_ORACLE_TABLES = 6, HB_ORACLE_REGIONS = HB_MAX_LAYERS * HB_N_POOLS + HB_ORACLE_TABLES + HB_N_STATICS };
+enum { HB_ORACLE_TABLES = 8, HB_ORACLE_REGIONS = HB_MAX_LAYERS * HB_N_POOLS + HB_ORACLE_TABLES + HB_N_STATICS };
 
 struct hb_oracle_region {
     struct hb_region info;
@@ -64,7 +65,8 @@ struct hb_oracle_row {
     int32_t dst;    /* slot of the checkpoint, 0: none */
     int32_t at;     /* prefill: the checkpoint holds the state after this many of the new tokens */
     int32_t w;      /* cursor of the replay ring at begin; -1: this row has no ring */
-    int32_t forced; /* ring: the row folds whatever w */
+    int32_t base;   /* ring: position of its first record */
+    int32_t forced; /* ring: a decode row folds whatever w, a row of a verify folds */
     int64_t token;  /* first token in the flattened axis */
     int32_t *map;   /* [prefix + n] cache slots of the request; null without attention layers */
     const int32_t *parent; /* [n] of the draft nodes; null outside a verify */
@@ -74,6 +76,7 @@ struct hb_oracle_row {
 struct hb_oracle_draft {
     int64_t *generations; /* [n_rows]; the block that the others point into */
     int32_t *ids, *nodes; /* [n_rows] */
+    int32_t *left;        /* [n_rows] records of the replay ring that finish left */
     int32_t *parents;     /* [n_real] */
 };
 
@@ -129,7 +132,8 @@ struct hb_oracle_work {
     float *turned;         /* a temporal state in the order of a slot, where that is [H, N, P] */
     unsigned char *staged; /* linear: [n_rows, 2] slots: the row's own, then its checkpoint;
                               in a verify [n_real] draft nodes */
-    float *records;        /* ring: [n_rows] records of a layer: dt x, B, A dt */
+    unsigned char *folded; /* linear: one slot, for hb_oracle_fold */
+    float *records;        /* ring: [n_rows] records of a layer, in a verify [n_real]: dt x, B, A dt */
     double *record;        /* ring: one record */
     int32_t *path;         /* attention: [most new tokens of a row] */
     float *keys, *values;  /* attention: [longest context, width[1]] */
@@ -163,17 +167,24 @@ int32_t hb_oracle_entry(void *handle, int32_t target, int32_t direction, int32_t
 int hb_oracle_work_make(const struct hb_oracle *o, int32_t layer_id, struct hb_oracle_work *w);
 void hb_oracle_run(struct hb_oracle *o, int32_t layer_id, const struct hb_layer_io *io, struct hb_oracle_work *w);
 void hb_oracle_work_free(struct hb_oracle_work *w);
+/* Memory for hb_oracle_fold alone. */
+int hb_oracle_fold_make(const struct hb_oracle *o, int32_t layer_id, struct hb_oracle_work *w);
+/* temporal of slot dst := that of slot src with its n records from position base on. */
+void hb_oracle_fold(const struct hb_oracle *o, struct hb_oracle_layer *layer, struct hb_oracle_work *w, int32_t src,
+                    int32_t base, int32_t n, int32_t dst);
 /* Checkpoints of the rows of a decode: exact copies of whole slots in one layer. */
 void hb_oracle_track(struct hb_oracle *o, int32_t layer_id);
 
 /* oracle_ring.c */
 /* Floats of one record of a layer. */
 int64_t hb_oracle_record_items(const struct hb_config *config);
-/* Adds the records 0..w-1 of a slot to a state. */
-void hb_oracle_ring_load(const struct hb_config *config, const struct hb_oracle_layer *layer, int32_t slot, int32_t w,
-                         struct hb_ref_state *state);
-void hb_oracle_ring_store(const struct hb_config *config, struct hb_oracle_layer *layer, int32_t slot, int32_t w,
+/* Adds n records of a slot, from position base on, to a state. */
+void hb_oracle_ring_load(const struct hb_config *config, const struct hb_oracle_layer *layer, int32_t slot,
+                         int32_t base, int32_t n, struct hb_ref_state *state);
+/* at: position, modulo L. */
+void hb_oracle_ring_store(const struct hb_config *config, struct hb_oracle_layer *layer, int32_t slot, int32_t at,
                           const float *record);
+/* Of a decode row. */
 int hb_oracle_row_folds(const struct hb_config *config, const struct hb_oracle_row *row);
 
 /* oracle_graph.c */

@@ -24,15 +24,21 @@ static int is_masked(const struct hb_batch *b, int32_t r) {
     return b->mamba_track_mask.data != NULL && b->mamba_track_mask.data[r] != 0;
 }
 
-/* The cursor that a row of a decode appends at, and whether it folds before the ring is full
- * (speculative.md section 7). Slot 0 never advances. */
+/* The cursor that a row appends at, and whether it folds before the ring is full (speculative.md
+ * section 7); in a verify, whether it folds what is there. Slot 0 never advances. */
 static void set_ring(const struct hb_oracle *o, const struct hb_batch *b, int32_t r,
                      struct hb_oracle_row *row) {
     const struct hb_config *c = &o->config;
     int32_t interval = c->track_interval > 0 ? c->track_interval : c->chunk_size;
     row->w = -1;
-    if (b->forward_mode == HB_MODE_DECODE && c->ring_length > 0) {
-        row->w = row->slot > 0 ? o->slots.write_pos[row->slot] : 0;
+    if (!hb_ring_has_mode(c, b->forward_mode)) {
+        return;
+    }
+    row->w = row->slot > 0 ? o->slots.write_pos[row->slot] : 0;
+    if (o->slots.commits) {
+        row->base = row->slot > 0 ? o->slots.ring_base[row->slot] : 0;
+        row->forced = row->slot > 0 && o->slots.ring_flush[row->slot] != 0;
+    } else {
         row->forced = is_masked(b, r) ||
                       (b->seq_lens_cpu.data != NULL && b->seq_lens_cpu.data[r] % interval == 0);
     }
@@ -147,7 +153,7 @@ int32_t hb_oracle_begin(void *handle, const struct hb_batch *batch, struct hb_er
         return HB_OK;
     }
     int32_t live = batch->forward_mode == HB_MODE_IDLE ? 0 : hb_expect_real_rows(batch, 0);
-    f.phase.has_ring = batch->forward_mode == HB_MODE_DECODE && o->config.ring_length > 0;
+    f.phase.has_ring = hb_ring_has_mode(&o->config, batch->forward_mode);
     if (hb_oracle_forward_make(o, batch, live, &f) != HB_OK) {
         return hb_oracle_no_memory(err, "metadata of the batch");
     }
@@ -230,11 +236,15 @@ static void track_all(struct hb_oracle *o) {
     }
 }
 
-/* Cursors after the forward: 0 after a fold, else one further. */
+/* Cursors after the forward: 0 after a fold, else one further; a verify leaves that to its commit.
+ */
 static void advance_cursors(struct hb_oracle *o) {
     for (int32_t r = 0; r < o->forward.n_rows; r++) {
         const struct hb_oracle_row *row = &o->forward.rows[r];
-        if (row->w >= 0 && row->slot > 0) {
+        if (row->w >= 0 && o->slots.commits) {
+            hb_slot_model_ring_verified(&o->slots, row->slot);
+            o->forward.draft.left[r] = o->slots.write_pos[row->slot];
+        } else if (row->w >= 0 && row->slot > 0) {
             o->slots.write_pos[row->slot] = hb_oracle_row_folds(&o->config, row) ? 0 : row->w + 1;
         }
     }

@@ -35,7 +35,7 @@ int32_t hb_oracle_capture(void *handle, const struct hb_batch *batch, struct hb_
     }
     f.has_links =
         batch->forward_mode == HB_MODE_TARGET_VERIFY && batch->retrieve_next_token.data != NULL;
-    f.phase.has_ring = batch->forward_mode == HB_MODE_DECODE && o->config.ring_length > 0;
+    f.phase.has_ring = hb_ring_has_mode(&o->config, batch->forward_mode);
     if (hb_oracle_forward_make(o, batch, 0, &f) != HB_OK) {
         return hb_oracle_no_memory(err, "metadata of the batch");
     }
@@ -99,6 +99,9 @@ static void refresh_ring(const struct hb_oracle *o, const struct hb_oracle_forwa
     for (int32_t r = 0; r < f->batch_size; r++) {
         cursor[r] = r < f->n_rows ? f->rows[r].w : 0;
         forced[r] = r < f->n_rows && f->rows[r].forced;
+        if (o->slots.commits) {
+            set_of(o, HB_STATIC_RING_BASE, f->batch_size)[r] = r < f->n_rows ? f->rows[r].base : 0;
+        }
     }
 }
 
@@ -126,7 +129,7 @@ static void refresh(const struct hb_oracle *o, const struct hb_oracle_forward *f
     if (b->forward_mode == HB_MODE_DECODE) {
         refresh_tracks(o, b);
     }
-    if (b->forward_mode == HB_MODE_DECODE && o->config.ring_length > 0) {
+    if (hb_ring_has_mode(&o->config, b->forward_mode)) {
         refresh_ring(o, f);
     }
     if (b->forward_mode == HB_MODE_TARGET_VERIFY && b->retrieve_next_token.data != NULL) {

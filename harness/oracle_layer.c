@@ -16,7 +16,7 @@ static void *block(int64_t n, size_t item) {
 
 void hb_oracle_work_free(struct hb_oracle_work *w) {
     void *const blocks[] = {w->in[0], w->in[1], w->in[2],  w->out,    w->row_out, w->result,
-                            w->conv,  w->ssm,   w->turned, w->staged, w->records, w->record,
+                            w->conv,  w->ssm,   w->turned, w->staged, w->folded,  w->records, w->record,
                             w->path,  w->keys,  w->values, w->bound,  w->mag};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         free(blocks[i]);
@@ -53,22 +53,30 @@ static int make_common(const struct hb_oracle *o, struct hb_oracle_work *w) {
            w->row_out != NULL && w->result != NULL;
 }
 
+int hb_oracle_fold_make(const struct hb_oracle *o, int32_t layer_id, struct hb_oracle_work *w) {
+    const struct hb_oracle_layer *layer = &o->layer[layer_id];
+    int64_t bytes = (int64_t)(layer->entry[HB_POOL_CONV] + layer->entry[HB_POOL_TEMPORAL]);
+    hb_oracle_sizes(&o->config, o->config.layer_kind[layer_id], &w->size);
+    w->conv = block(w->size.channels * w->size.window, sizeof(float));
+    w->ssm = block(w->size.n_state, sizeof(float));
+    w->turned = block(w->size.n_state, sizeof(float));
+    w->folded = block(bytes, 1);
+    return w->conv != NULL && w->ssm != NULL && w->turned != NULL && w->folded != NULL;
+}
+
 static int make_linear(const struct hb_oracle *o, const struct hb_oracle_layer *layer,
                        struct hb_oracle_work *w) {
     const struct hb_config *c = &o->config;
     const struct hb_oracle_forward *f = &o->forward;
     int64_t n_staged = is_verify(o) ? f->n_real : 2 * (int64_t)f->n_rows;
     int64_t bytes = (int64_t)(layer->entry[HB_POOL_CONV] + layer->entry[HB_POOL_TEMPORAL]);
-    int64_t items =
-        f->phase.mode == HB_MODE_DECODE && c->ring_length > 0 ? hb_oracle_record_items(c) : 0;
-    w->conv = block(w->size.channels * w->size.window, sizeof(float));
-    w->ssm = block(w->size.n_state, sizeof(float));
-    w->turned = block(w->size.n_state, sizeof(float));
+    int64_t items = hb_ring_has_mode(c, f->phase.mode) ? hb_oracle_record_items(c) : 0;
+    int64_t n_records = is_verify(o) ? f->n_real : f->n_rows;
+    int has_slot = hb_oracle_fold_make(o, layer->id, w);
     w->staged = block(n_staged * bytes, 1);
-    w->records = block(f->n_rows * items, sizeof(float));
+    w->records = block(n_records * items, sizeof(float));
     w->record = block(items, sizeof(double));
-    return w->conv != NULL && w->ssm != NULL && w->turned != NULL && w->staged != NULL &&
-           w->records != NULL && w->record != NULL;
+    return has_slot && w->staged != NULL && w->records != NULL && w->record != NULL;
 }
 
 static int make_attention(const struct hb_oracle *o, struct hb_oracle_work *w) {
@@ -170,7 +178,11 @@ static void load_state(const struct hb_oracle *o, const struct hb_oracle_layer *
     unpack_state(o, w, slot_at(layer, HB_POOL_CONV, row->slot),
                  slot_at(layer, HB_POOL_TEMPORAL, row->slot));
     if (row->w > 0) {
-        hb_oracle_ring_load(&o->config, layer, row->slot, row->w, o->state);
+        hb_oracle_ring_load(&o->config, layer, row->slot, row->base, row->w, o->state);
+    }
+    /* a verify that folds starts from what it stores, so that it can be repeated */
+    for (int64_t i = 0; i < w->size.n_state && is_verify(o) && row->w > 0 && row->forced; i++) {
+        o->state->h[i] = (double)(float)o->state->h[i];
     }
 }
 
@@ -189,32 +201,41 @@ static void run_tokens(const struct hb_oracle *o, const struct hb_oracle_layer *
     store_rows(w, c->act_dtype, token, n);
 }
 
-/* The token of a decode with the replay ring: the recurrence, and its record in fp32. */
+/* A token with the replay ring: the recurrence, and its record in fp32. */
 static void run_ring_token(const struct hb_oracle *o, const struct hb_oracle_layer *layer,
-                           const struct hb_oracle_row *row, float *record,
-                           struct hb_oracle_work *w) {
+                           int64_t token, float *record, struct hb_oracle_work *w) {
     const struct hb_config *c = &o->config;
     int64_t n_b = (int64_t)c->n_groups * c->state_size;
     const struct hb_ref_record to = {
         .x = w->record, .b = w->record + w->size.width[0], .g = w->record + w->size.width[0] + n_b};
     (void)hb_ref_mamba2_ring(
         c, &layer->params, &o->caps.profile[0][HB_PATH_DECODE][c->act_dtype], 0, 0,
-        w->in[0] + row->token * w->size.width[0], w->in[1] + row->token * w->size.width[1],
-        w->in[2] + row->token * w->size.width[2], o->state, w->out, NULL, NULL, &to);
+        w->in[0] + token * w->size.width[0], w->in[1] + token * w->size.width[1],
+        w->in[2] + token * w->size.width[2], o->state, w->out, NULL, NULL, &to);
     for (int64_t i = 0; i < hb_oracle_record_items(c); i++) {
         record[i] = (float)w->record[i];
     }
-    store_rows(w, c->act_dtype, row->token, 1);
+    store_rows(w, c->act_dtype, token, 1);
 }
 
-/* Every node is one decode token from the stored state of its parent. The slots stay as they are.
- */
+void hb_oracle_fold(const struct hb_oracle *o, struct hb_oracle_layer *layer,
+                    struct hb_oracle_work *w, int32_t src, int32_t base, int32_t n, int32_t dst) {
+    const uint64_t conv = layer->entry[HB_POOL_CONV];
+    unpack_state(o, w, slot_at(layer, HB_POOL_CONV, src), slot_at(layer, HB_POOL_TEMPORAL, src));
+    hb_oracle_ring_load(&o->config, layer, src, base, n, o->state);
+    pack_state(&o->config, o->state, layer, w, w->folded);
+    memcpy(slot_at(layer, HB_POOL_TEMPORAL, dst), w->folded + conv, layer->entry[HB_POOL_TEMPORAL]);
+}
+
+/* Every node is one decode token from the stored state of its parent. The slots stay as they are,
+ * but for what a ring that commits own folds. */
 static void verify_linear(const struct hb_oracle *o, struct hb_oracle_layer *layer,
                           struct hb_oracle_work *w) {
     const struct hb_oracle_forward *f = &o->forward;
     const struct hb_config *c = &o->config;
     uint64_t conv = layer->entry[HB_POOL_CONV];
     uint64_t bytes = conv + layer->entry[HB_POOL_TEMPORAL];
+    int64_t items = hb_oracle_record_items(c);
     for (int32_t r = 0; r < f->n_rows; r++) {
         const struct hb_oracle_row *row = &f->rows[r];
         unsigned char *staged = w->staged + (uint64_t)row->token * bytes;
@@ -225,14 +246,26 @@ static void verify_linear(const struct hb_oracle *o, struct hb_oracle_layer *lay
             } else {
                 unpack_state(o, w, from, from + conv);
             }
-            run_tokens(o, layer, row, t, 1, w);
+            if (row->w >= 0) {
+                run_ring_token(o, layer, row->token + t, w->records + (row->token + t) * items, w);
+            } else {
+                run_tokens(o, layer, row, t, 1, w);
+            }
             pack_state(c, o->state, layer, w, staged + (uint64_t)t * bytes);
         }
     }
     for (int32_t r = 0; r < f->n_rows; r++) {
-        for (int32_t t = 0; t < f->rows[r].n; t++) {
-            hb_oracle_node_store(c, layer, r, t,
-                                 w->staged + (uint64_t)(f->rows[r].token + t) * bytes);
+        const struct hb_oracle_row *row = &f->rows[r];
+        if (row->w >= 0 && row->forced) {
+            hb_oracle_fold(o, layer, w, row->slot, row->base, row->w, row->slot);
+        }
+        for (int32_t t = 0; t < row->n; t++) {
+            const int64_t token = row->token + t;
+            hb_oracle_node_store(c, layer, r, t, w->staged + (uint64_t)token * bytes);
+            if (row->w >= 0) {
+                hb_oracle_ring_store(c, layer, row->slot, row->base + row->w + t,
+                                     w->records + token * items);
+            }
         }
     }
 }
@@ -275,7 +308,7 @@ static void forward_linear(const struct hb_oracle *o, struct hb_oracle_layer *la
         unsigned char *own = w->staged + 2 * (uint64_t)r * bytes;
         load_state(o, layer, row, w);
         if (row->w >= 0) {
-            run_ring_token(o, layer, row, w->records + r * items, w);
+            run_ring_token(o, layer, row->token, w->records + r * items, w);
         } else {
             run_tokens(o, layer, row, 0, row->n, w);
         }

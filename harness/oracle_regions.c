@@ -45,7 +45,7 @@ static struct shape pool_shape(const struct hb_config *c, int32_t layer_kind, in
         [HB_POOL_CONV] = {3, {ns, conv, size.window}},
         [HB_POOL_TEMPORAL] = {4, {ns, heads, rows, columns}},
         [HB_POOL_CACHE_CONV] = {4, {sr, c->max_draft, conv, size.window}},
-        [HB_POOL_CACHE_SSM] = {4, {sr, c->max_draft, heads * rows, columns}},
+        [HB_POOL_CACHE_SSM] = {4, {hb_ring_commits(c) ? 0 : sr, c->max_draft, heads * rows, columns}},
         [HB_POOL_CONV_PAD] = {2, {ns, conv > 0 ? pad : 0}},
         [HB_POOL_TEMPORAL_PAD] = {2, {ns, heads > 0 ? pad : 0}},
         [HB_POOL_RING_X] = {4, {ns, c->n_heads, length, c->head_dim}},
@@ -133,6 +133,9 @@ static int32_t add_tables(struct hb_oracle *o, int optional) {
         {"free_ids", 1, HB_REGION_TABLE, m->n_virtual, m->free_ids},
         {"write_pos", 1, HB_REGION_CURSOR, m->ring_length > 0 ? (int64_t)m->n_slots + 1 : 0,
          m->write_pos},
+        {"ring_base", 1, HB_REGION_CURSOR, m->commits ? (int64_t)m->n_slots + 1 : 0, m->ring_base},
+        {"ring_flush", 1, HB_REGION_CURSOR, m->commits ? (int64_t)m->n_slots + 1 : 0,
+         m->ring_flush},
     };
     for (int32_t i = 0; i < HB_ORACLE_TABLES; i++) {
         const struct shape shape = {1, {tables[i].n}};
@@ -163,6 +166,7 @@ static int32_t add_statics(struct hb_oracle *o) {
         [HB_STATIC_PARENTS] = {"graph_parents", spec, {3, {rows, rows, c->graph_draft}}},
         [HB_STATIC_WRITE_POS] = {"graph_write_pos", ring, {2, {rows, rows}}},
         [HB_STATIC_FORCE_FLUSH] = {"graph_force_flush", ring, {2, {rows, rows}}},
+        [HB_STATIC_RING_BASE] = {"graph_ring_base", hb_ring_commits(c), {2, {rows, rows}}},
     };
     for (int32_t i = 0; i < HB_N_STATICS && rows > 0; i++) {
         if (!statics[i].is_there) {

@@ -39,16 +39,17 @@ static void add_record(const struct hb_config *c, const struct hb_oracle_layer *
 }
 
 void hb_oracle_ring_load(const struct hb_config *c, const struct hb_oracle_layer *layer,
-                         int32_t slot, int32_t w, struct hb_ref_state *state) {
-    for (int32_t j = 0; j < w; j++) {
+                         int32_t slot, int32_t base, int32_t n, struct hb_ref_state *state) {
+    for (int32_t j = 0; j < n; j++) {
         for (int32_t head = 0; head < c->n_heads; head++) {
-            add_record(c, layer, slot, j, head, state);
+            add_record(c, layer, slot, (base + j) % c->ring_length, head, state);
         }
     }
 }
 
 void hb_oracle_ring_store(const struct hb_config *c, struct hb_oracle_layer *layer, int32_t slot,
-                          int32_t w, const float *record) {
+                          int32_t at, const float *record) {
+    const int32_t w = at % c->ring_length;
     const struct {
         int32_t pool, outer, items;
     } parts[3] = {{HB_POOL_RING_X, c->n_heads, c->head_dim},

@@ -76,7 +76,7 @@ int32_t hb_oracle_slot_copy(void *handle, int32_t src, int32_t dst, struct hb_er
             hb_oracle_state_copy(&o->layer[l], from, to);
         }
     }
-    o->slots.write_pos[to] = 0;
+    hb_slot_model_folded(&o->slots, to);
     return HB_OK;
 }
 

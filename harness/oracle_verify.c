@@ -24,14 +24,15 @@ int32_t hb_oracle_verify_rows(const struct hb_oracle *o, struct hb_oracle_forwar
     }
     struct hb_oracle_draft *draft = &f->draft;
     draft->generations =
-        calloc(1, (rows + 1) * sizeof(int64_t) + (2 * rows + nodes) * sizeof(int32_t));
+        calloc(1, (rows + 1) * sizeof(int64_t) + (3 * rows + nodes) * sizeof(int32_t));
     if (draft->generations == NULL) {
         return HB_ERR_MEMORY;
     }
     void *rest = draft->generations + rows + 1;
     draft->ids = rest;
     draft->nodes = draft->ids + rows;
-    draft->parents = draft->nodes + rows;
+    draft->left = draft->nodes + rows;
+    draft->parents = draft->left + rows;
     int32_t *parent = draft->parents;
     for (int32_t r = 0; r < f->n_rows; r++) {
         struct hb_oracle_row *row = &f->rows[r];
@@ -120,15 +121,18 @@ static unsigned char *ssm_at(const struct hb_config *c, const struct hb_oracle_l
 void hb_oracle_node_store(const struct hb_config *c, struct hb_oracle_layer *layer, int32_t r,
                           int32_t t, const unsigned char *bytes) {
     move_window(c, layer, r, t, NULL, bytes);
-    if (layer->entry[HB_POOL_TEMPORAL] > 0) {
+    if (layer->entry[HB_POOL_CACHE_SSM] > 0) {
         memcpy(ssm_at(c, layer, r, t), bytes + layer->entry[HB_POOL_CONV],
                layer->entry[HB_POOL_TEMPORAL]);
     }
 }
 
 /* State of the node in row r, step `step` -> slot of an id, in every linear layer of the verify:
- * bit-exact copies. */
-static void commit_entry(struct hb_oracle *o, int32_t r, int32_t step, int64_t id) {
+ * bit-exact copies. A ring that commits own has no such temporal states: the records are the row's
+ * state, and a checkpoint is folded from them. w: memory for that, null for the row's own slot. */
+static void commit_entry(struct hb_oracle *o, int32_t r, int32_t step, int64_t id,
+                         struct hb_oracle_work *w) {
+    const int32_t own = hb_slot_model_slot(&o->slots, o->verify.draft.ids[r]);
     uint64_t slot = (uint64_t)hb_slot_model_slot(&o->slots, (int32_t)id);
     for (int32_t l = 0; l < o->config.n_layers; l++) {
         struct hb_oracle_layer *layer = &o->layer[l];
@@ -139,9 +143,36 @@ static void commit_entry(struct hb_oracle *o, int32_t r, int32_t step, int64_t i
         if (conv > 0) {
             move_window(&o->config, layer, r, step, layer->pool[HB_POOL_CONV] + slot * conv, NULL);
         }
-        if (ssm > 0) {
+        if (o->slots.commits && w != NULL) {
+            hb_oracle_fold(o, layer, w, own, own > 0 ? o->slots.ring_base[own] : 0,
+                           o->verify.draft.left[r] + step + 1, (int32_t)slot);
+        } else if (ssm > 0 && !o->slots.commits) {
             memcpy(layer->pool[HB_POOL_TEMPORAL] + slot * ssm, ssm_at(&o->config, layer, r, step),
                    ssm);
+        }
+    }
+}
+
+/* Memory for the checkpoints of a ring; 0: there is none left. */
+static int make_fold(const struct hb_oracle *o, struct hb_oracle_work *w) {
+    for (int32_t l = 0; l < o->config.n_layers && o->slots.commits; l++) {
+        if (o->config.layer_kind[l] != HB_LAYER_ATTENTION) {
+            return hb_oracle_fold_make(o, l, w);
+        }
+    }
+    return 1;
+}
+
+static void commit_rows(struct hb_oracle *o, const struct hb_commit *commit, int32_t n) {
+    for (int32_t r = 0; r < n; r++) {
+        if (commit->step.data[r] < 0) {
+            continue;
+        }
+        const int32_t id = o->verify.draft.ids[r];
+        commit_entry(o, r, commit->step.data[r], id, NULL);
+        if (o->slots.commits) {
+            hb_slot_model_ring_commit(&o->slots, hb_slot_model_slot(&o->slots, id),
+                                      o->verify.draft.left[r], commit->step.data[r] + 1);
         }
     }
 }
@@ -149,6 +180,7 @@ static void commit_entry(struct hb_oracle *o, int32_t r, int32_t step, int64_t i
 /* All rows, then all checkpoints. */
 int32_t hb_oracle_commit(void *handle, const struct hb_commit *commit, struct hb_error *err) {
     struct hb_oracle *o = handle;
+    struct hb_oracle_work w = {0};
     struct hb_error e;
     if (o == NULL) {
         return hb_fail(err, HB_RULE_HANDLE_NULL, -1, 0, 0);
@@ -159,15 +191,16 @@ int32_t hb_oracle_commit(void *handle, const struct hb_commit *commit, struct hb
     }
     int32_t live = o->verify.phase.real_rows;
     int32_t n = commit->n_rows < live ? commit->n_rows : live;
-    for (int32_t r = 0; r < n; r++) {
-        if (commit->step.data[r] >= 0) {
-            commit_entry(o, r, commit->step.data[r], o->verify.phase.slots[r]);
-        }
+    if (!make_fold(o, &w)) {
+        hb_oracle_work_free(&w);
+        return hb_oracle_no_memory(err, "checkpoints");
     }
+    commit_rows(o, commit, n);
     for (int32_t r = 0; r < n && commit->track_indices.data != NULL; r++) {
         if (commit->track_steps.data[r] >= 0) {
-            commit_entry(o, r, commit->track_steps.data[r], commit->track_indices.data[r]);
+            commit_entry(o, r, commit->track_steps.data[r], commit->track_indices.data[r], &w);
         }
     }
+    hb_oracle_work_free(&w);
     return HB_OK;
 }

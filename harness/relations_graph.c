@@ -199,15 +199,68 @@ static int suits_ring(const struct hb_case *c) {
     return decoded != 0 && mamba != 0;
 }
 
-static int other_ring(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
-    enum { LENGTHS = 5 };
+/* 1 if it keeps what a ring asks for that commits own: chains alone, each Mamba2 layer in each
+ * verify, and nothing but verifies of a request that has committed. */
+static int suits_commits(const struct hb_case *c) {
+    const int32_t mamba = ((1 << c->config.n_layers) - 1) & ~c->config.attn_mask;
+    int32_t committed = 0; /* requests whose ring may hold records */
+    int32_t verified = 0;
     int any = 0;
     for (int32_t i = 0; i < c->n_steps; i++) {
-        any |= hb_relation_is_forward(&c->step[i]) && c->step[i].mode == HB_MODE_DECODE;
+        const struct hb_case_step *s = &c->step[i];
+        const int is_verify = hb_step_is_verify(s);
+        const int is_capture = s->kind == HB_STEP_CAPTURE && s->mode == HB_MODE_TARGET_VERIFY;
+        if ((is_verify && s->tree != HB_TREE_CHAIN) || (is_capture && (s->optional & 128)) ||
+            ((is_verify || is_capture) && (s->layer_mask & mamba)) || s->kind == HB_STEP_ENTRY) {
+            return 0;
+        }
+        if (s->kind == HB_STEP_TAKE && !s->slot_kind) {
+            committed &= ~(1 << s->request);
+        }
+        committed |= s->kind == HB_STEP_COMMIT ? verified : 0;
+        verified = hb_relation_is_forward(s) ? 0 : verified;
+        for (int32_t r = 0; r < s->n_rows && hb_relation_is_forward(s); r++) {
+            const int32_t request = 1 << s->row[r].request;
+            if (!is_verify && s->mode != HB_MODE_IDLE && (committed & request)) {
+                return 0;
+            }
+            verified |= is_verify ? request : 0;
+        }
+        any |= is_verify;
     }
-    out->config.ring_length = c->config.ring_length ? 0 : 1 + c->config.relation_arg % LENGTHS;
-    return any && (c->config.ring_length || (twist->caps->ring && suits_ring(c))) &&
-           hb_relation_is_plain(c);
+    return any && mamba != 0 && c->config.max_draft > 0 && c->config.state_dtype == HB_FP32;
+}
+
+static int uses_ring(const struct hb_case *c, int32_t mode) {
+    int any = 0;
+    for (int32_t i = 0; i < c->n_steps; i++) {
+        any |= hb_relation_is_forward(&c->step[i]) && c->step[i].mode == mode;
+    }
+    return any;
+}
+
+/* Without the ring; or with one, of whichever owner the history suits. */
+static int other_ring(const struct hb_case *c, struct hb_case *out, struct hb_twist *twist) {
+    enum { LENGTHS = 5 };
+    const int32_t arg = c->config.relation_arg;
+    const int is_commit = c->config.ring_owner == HB_RING_COMMIT;
+    if (c->config.ring_length) {
+        out->config.ring_length = 0;
+        out->config.ring_owner = HB_RING_DECODE;
+        return uses_ring(c, is_commit ? HB_MODE_TARGET_VERIFY : HB_MODE_DECODE) &&
+               hb_relation_is_plain(c);
+    }
+    if (twist->caps->ring && suits_ring(c)) {
+        out->config.ring_length = 1 + arg % LENGTHS;
+        return hb_relation_is_plain(c);
+    }
+    out->config.ring_owner = HB_RING_COMMIT;
+    out->config.ring_length = 1;
+    while (out->config.ring_length < 2 * c->config.max_draft) {
+        out->config.ring_length *= 2;
+    }
+    out->config.ring_length *= out->config.ring_length <= HB_MAX_RING / 2 ? 1 + arg % 2 : 1;
+    return twist->caps->ring_commit && suits_commits(c) && hb_relation_is_plain(c);
 }
 
 static const struct hb_transform transforms[] = {

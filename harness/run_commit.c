@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A commit after a verify: rows take over the state of a draft node, bit for bit (invariants 51,
- * 56, 57). */
+ * 56, 57). Where commits own the replay ring, the row's records are that state and only cursors
+ * move; a checkpoint is folded from them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,9 @@ static void want_move(struct hb_run *r, const struct move *m) {
                 continue;
             }
             const struct hb_entry e = hb_run_slot_entry(r, to, m->slot);
+            if (k == 1 && r->slots.commits) {
+                continue; /* no node has a state of its own */
+            }
             if (m->is_shared) {
                 hb_run_allow(r, to, e.at, e.bytes);
                 continue;
@@ -69,6 +73,77 @@ static void want_move(struct hb_run *r, const struct move *m) {
             }
         }
     }
+}
+
+/* --- commits that own the replay ring ---------------------------------------------------------- */
+
+static int is_unknown(const struct hb_run *r, const struct move *m) {
+    const struct hb_verified_row *row = &r->verified.row[m->row];
+    return row->slot == 0 || m->is_shared || (r->slots.commits && row->is_replaced);
+}
+
+/* The state after the move's node, as a fold of its row's records stores it. */
+static void fold_node(const struct hb_run *r, const struct move *m, int32_t layer,
+                      struct hb_ref_state *to) {
+    const struct hb_verified_row *row = &r->verified.row[m->row];
+    const struct hb_profile *p =
+        &r->caps.profile[r->config.kernel_form][HB_PATH_DECODE][r->config.act_dtype];
+    hb_ref_state_copy(&r->config, to, row->state[layer][m->node]);
+    hb_ref_mamba2_fold(&r->config, p, row->left + m->node + 1, to);
+}
+
+/* A checkpoint's temporal in one layer. */
+static void check_fold(struct hb_run *r, const struct move *m, int32_t layer) {
+    const int32_t region = hb_run_region(r, "temporal", layer);
+    const struct hb_verified_row *from = &r->verified.row[m->row];
+    if (region < 0) {
+        return;
+    }
+    const struct hb_entry e = hb_run_slot_entry(r, region, m->slot);
+    if (is_unknown(r, m) || !from->is_known || !hb_run_has_numbers(r)) {
+        hb_run_allow(r, region, e.at, e.bytes);
+        return;
+    }
+    struct hb_ref_state *state = hb_run_state_new(r);
+    struct hb_forward *f = hb_run_bytes(r, HB_MEMORY_FORWARD, sizeof *f);
+    if (state && f) {
+        const struct hb_live_row row = {.row = m->row,
+                                        .request = hb_case_req_index(r->c, from->request),
+                                        .stream = from->stream,
+                                        .length = m->node + 1,
+                                        .is_decode = 1,
+                                        .is_verify = HB_DRAFT_CHAIN,
+                                        .pos = from->pos};
+        memset(f, 0, sizeof *f);
+        f->place = places[1];
+        fold_node(r, m, layer, state);
+        hb_run_check_temporal(r, f, layer, &row, m->node, e, state, "state.track", "track");
+    }
+    hb_run_state_free(r, state);
+}
+
+/* want := cursors after the commit, and whatever a checkpoint's fold may have stored. */
+static void want_ring(struct hb_run *r, const struct move *moves, int32_t n) {
+    for (int32_t i = 0; i < n && r->slots.commits; i++) {
+        const struct move *m = &moves[i];
+        if (!m->is_track) {
+            hb_slot_model_ring_commit(&r->slots, m->slot, r->verified.row[m->row].left,
+                                      m->node + 1);
+        }
+        for (int32_t l = 0; l < r->config.n_layers && m->is_track && !hb_run_done(r); l++) {
+            if (r->verified.layers_run >> l & 1) {
+                check_fold(r, m, l);
+            }
+        }
+    }
+    hb_run_want_tables(r);
+}
+
+/* --- contents ---------------------------------------------------------------------------------- */
+
+/* 1 if the state that a ring adds to is not known: then the sum is not, either. */
+static int is_spoiling(const struct hb_run *r, const struct move *m) {
+    return r->slots.commits && !m->is_track && is_unknown(r, m);
 }
 
 /* The slot's content is the node's: tokens before the verify, then the path. */
@@ -90,22 +165,26 @@ static void advance(struct hb_run *r, const struct move *m) {
     for (int64_t p = 0; p < pos && loc; p++) {
         loc[p] = row->loc[p < row->pos ? p : row->pos + path[p - row->pos]];
     }
-    const int is_unknown = row->slot == 0 || m->is_shared;
-    if (is_unknown) {
+    const int unknown = is_unknown(r, m);
+    if (unknown) {
         hb_run_anchor(r, m->slot, row->stream, pos, loc);
     } else if (!content->known && hb_content_zero(r, content, row->stream)) {
         free(loc);
         return;
     }
-    content->is_spoiled = 0; /* anchored, or the node's state */
+    content->is_spoiled = is_spoiling(r, m); /* else anchored, or the node's state */
     content->stream = row->stream;
     content->pos = pos;
     content->branch = row->branch[m->node];
     r->no_memory |= hb_run_set_loc(content, loc, pos) != 0;
-    for (int32_t l = 0; l < r->config.n_layers && !is_unknown && row->is_known; l++) {
+    for (int32_t l = 0; l < r->config.n_layers && !unknown && row->is_known; l++) {
         const struct hb_ref_state *from = row->state[l][m->node];
         if ((r->verified.layers_run >> l & 1) && from && content->ref[l]) {
-            hb_ref_state_copy(&r->config, content->ref[l], from);
+            if (r->slots.commits && m->is_track) {
+                fold_node(r, m, l, content->ref[l]);
+            } else {
+                hb_ref_state_copy(&r->config, content->ref[l], from);
+            }
             if (r->is_anchored) {
                 hb_run_set_state(r, l, m->slot, content->ref[l]);
             }
@@ -195,6 +274,10 @@ static void call_commit(struct hb_run *r, const struct hb_owned_commit *owned) {
     for (int32_t i = 0; i < n && !hb_run_done(r); i++) {
         want_move(r, &moves[i]);
     }
+    if (hb_run_done(r)) {
+        return;
+    }
+    want_ring(r, moves, n);
     if (hb_run_done(r)) {
         return;
     }

@@ -132,8 +132,8 @@ int32_t hb_run_begin(struct hb_run *r, int32_t call, struct hb_owned_batch *owne
                                              .mode = mode,
                                              .n_tokens = batch->n_tokens,
                                              .is_replay = is_replay,
-                                             .has_ring = !is_replay && mode == HB_MODE_DECODE &&
-                                                         r->config.ring_length > 0};
+                                             .has_ring =
+                                                 !is_replay && hb_ring_has_mode(&r->config, mode)};
     }
     return ok;
 }

@@ -14,7 +14,9 @@ struct hb_live_row {
     int32_t row, request, stream, length, first, is_decode, has_init, after;
     int32_t id, slot;       /* state: what the table says, and the slot it means */
     int32_t dst_id, dst;    /* the same of the checkpoint's destination, 0: not tracked */
-    int32_t has_ring, w, folds; /* decode with the replay ring: the slot's cursor, and whether this token folds the records */
+    int32_t has_ring, w, folds; /* the replay ring is this mode's: the slot's cursor, and whether this token folds the
+                                   records with its own; in a verify, whether what is there is folded before the nodes */
+    int32_t base; /* verify: position of the first record */
     int32_t seq_len; /* tokens of the request with those of this row */
     int64_t pos;     /* without them */
     int32_t is_verify; /* enum hb_draft_kind: the row's tokens are draft nodes */
@@ -33,7 +35,7 @@ struct hb_forward {
     struct hb_graph_set *set; /* captured or replayed, else null */
     uint32_t layers_run;
     struct hb_ref_state *at[HB_MAX_LIVE][HB_MAX_LAYERS]; /* tracked states of extend rows */
-    double *record[HB_MAX_LIVE][HB_MAX_LAYERS]; /* what a decode with the ring appends: values, then bounds */
+    double *record[HB_MAX_LIVE][HB_MAX_LAYERS]; /* what each token appends to the ring: values, then bounds */
     const char *place;
 };
 
@@ -138,14 +140,17 @@ int hb_run_set_loc(struct hb_content *content, const int32_t *slots, int64_t n);
 
 /* run_ring.c */
 void hb_run_plan_ring(const struct hb_run *r, const struct hb_forward *f, struct hb_live_row *row);
-/* One decode token of the oracle; the record is kept for the comparison. Returns 0 or -1. */
-int hb_run_ring_token(struct hb_run *r, struct hb_forward *f, int32_t live, int32_t layer,
-                      const struct hb_layer_buffers *lb, struct hb_ref_state *state, double *out);
-/* The row's records: one entry is new, the rest is as it was. */
+/* Token t of a row by the oracle; the record is kept for the comparison. Bounds are `stride` doubles behind out,
+ * magnitudes as many behind these. Returns 0 or -1. */
+int hb_run_ring_token(struct hb_run *r, struct hb_forward *f, int32_t live, int32_t layer, int32_t t,
+                      const struct hb_layer_buffers *lb, struct hb_ref_state *state, double *out, size_t stride);
+/* The row's records: one entry per token is new, the rest is as it was. */
 void hb_run_check_records(struct hb_run *r, const struct hb_forward *f, int32_t live, int32_t layer);
 /* Cursors after finish. */
 void hb_run_ring_done(struct hb_run *r, const struct hb_forward *f);
-/* A ring decode that cannot be finished: its rows' states may be anything. */
+/* After the layers of a verify whose commits own the ring: records, and temporal where it folds. */
+void hb_run_ring_verified(struct hb_run *r, struct hb_forward *f, int32_t layer);
+/* A forward of the ring that cannot be finished: what its rows write may be anything. */
 void hb_run_ring_spoil(struct hb_run *r, struct hb_forward *f);
 
 /* run_graph.c */

@@ -16,6 +16,7 @@ enum static_kind {
     PARENTS,
     WRITE_POS,
     FORCE_FLUSH,
+    RING_BASE,
     N_STATICS
 };
 
@@ -34,6 +35,7 @@ static const struct {
     [PARENTS] = {"graph_parents", 0, 0, 1, 0},
     [WRITE_POS] = {"graph_write_pos", 0, 0, 0, 0},
     [FORCE_FLUSH] = {"graph_force_flush", 0, 0, 0, 0},
+    [RING_BASE] = {"graph_ring_base", 0, 0, 0, 0},
 };
 
 static int32_t kind_of(const struct hb_region *region) {
@@ -188,7 +190,8 @@ static void want_links(struct hb_run *r, const struct hb_forward *f, const int32
     }
 }
 
-/* Forced: by the mask, or by the mirror of the lengths; a ring that is full folds by itself. */
+/* A decode is forced by the mask, or by the mirror of the lengths; a ring that is full folds by
+ * itself. A verify finds in the slot whether it folds. */
 static void want_cursors(struct hb_run *r, const struct hb_forward *f, const int32_t *region,
                          int32_t bs) {
     const struct hb_batch *b = &f->batch.b;
@@ -199,8 +202,11 @@ static void want_cursors(struct hb_run *r, const struct hb_forward *f, const int
         const int is_forced =
             row &&
             (row->dst_id > 0 || (b->seq_lens_cpu.data && b->seq_lens_cpu.data[i] % interval == 0));
+        const int is_folded = row && row->folds;
         put(r, region[WRITE_POS], entry_at(r, WRITE_POS, bs, i, 0), row ? row->w : 0);
-        put(r, region[FORCE_FLUSH], entry_at(r, FORCE_FLUSH, bs, i, 0), is_forced);
+        put(r, region[FORCE_FLUSH], entry_at(r, FORCE_FLUSH, bs, i, 0),
+            r->slots.commits ? is_folded : is_forced);
+        put(r, region[RING_BASE], entry_at(r, RING_BASE, bs, i, 0), row ? row->base : 0);
     }
 }
 
@@ -223,8 +229,11 @@ void hb_run_want_static_refresh(struct hb_run *r, const struct hb_forward *f) {
     want_rows(r, f, region, b->batch_size, nodes);
     if (f->mode == HB_MODE_DECODE) {
         want_track(r, f, region, b->batch_size);
+    }
+    if (hb_ring_has_mode(&r->config, f->mode)) {
         want_cursors(r, f, region, b->batch_size);
-    } else if (is_verify && b->retrieve_next_token.data && nodes <= HB_MAX_DRAFT) {
+    }
+    if (is_verify && b->retrieve_next_token.data && nodes <= HB_MAX_DRAFT) {
         want_links(r, f, region, b->batch_size, nodes);
     }
 }

@@ -13,7 +13,7 @@
 #include "harness/prefix_cache.h"
 #include "harness/run.h"
 
-enum { HB_MAX_REGIONS = 9 * HB_MAX_LAYERS + 24, HB_MAX_NAMES = HB_MAX_STEPS, HB_MAX_VERIFY_ROWS = 32 };
+enum { HB_MAX_REGIONS = 9 * HB_MAX_LAYERS + 32, HB_MAX_NAMES = HB_MAX_STEPS, HB_MAX_VERIFY_ROWS = 32 };
 
 /* What a slot holds, by the law: the state of `stream` after `pos` tokens. Siblings of a draft stand at one position: the
  * branch names the way to a token, 0 where each token on it is a first child or no draft at all. Spoiled: a decode with the
@@ -90,6 +90,7 @@ struct hb_twist {
 struct hb_verified_row {
     int32_t request; /* of the case */
     int32_t slot, stream, is_known; /* slot 0: nothing is predicted; known: the reference states exist */
+    int32_t left, is_replaced; /* records that the verify left in the ring; the slot has been copied over since */
     int64_t pos;                    /* tokens before the verify */
     int64_t branch[HB_MAX_DRAFT];
     int32_t depth[HB_MAX_DRAFT];

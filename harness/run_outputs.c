@@ -154,7 +154,7 @@ static void check_linear(struct hb_run *r, struct hb_forward *f, int32_t layer,
         const struct hb_profile *p = hb_run_profile(r, row);
         uint64_t t0 = hb_run_now(r);
         if (row->has_ring) {
-            if (hb_run_ring_token(r, f, i, layer, lb, state, d)) {
+            if (hb_run_ring_token(r, f, i, layer, 0, lb, state, d, n)) {
                 return;
             }
         } else if (hb_ref_linear(&r->config, layer, &r->params[layer], p, path, row->length,

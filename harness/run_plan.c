@@ -121,8 +121,8 @@ void hb_run_plan_batch(struct hb_run *r, struct hb_forward *f) {
             plan_verify_row(r, f, row);
         } else {
             plan_row(r, f, row);
-            hb_run_plan_ring(r, f, row);
         }
+        hb_run_plan_ring(r, f, row);
         row->first = f->n_real;
         f->n_real += row->length;
     }

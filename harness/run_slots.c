@@ -184,6 +184,14 @@ int hb_run_take_slots(struct hb_run *r, int32_t n, int32_t kind, int32_t *ids) {
     return ok && !hb_run_done(r);
 }
 
+/* The records that a verify left are no part of what its row's slot holds now. */
+static void note_replaced(struct hb_run *r, int32_t id) {
+    const struct hb_verify_phase *v = &r->verified.phase;
+    for (int32_t i = 0; v->has_verify && i < v->real_rows; i++) {
+        r->verified.row[i].is_replaced |= v->slots[i] == id;
+    }
+}
+
 void hb_run_copy_slot(struct hb_run *r, int32_t src, int32_t dst, const char *place) {
     struct hb_error got = {.struct_size = sizeof got};
     struct hb_error want = {.struct_size = sizeof want};
@@ -197,7 +205,8 @@ void hb_run_copy_slot(struct hb_run *r, int32_t src, int32_t dst, const char *pl
         const int32_t from = hb_run_slot(r, src), to = hb_run_slot(r, dst);
         struct hb_content *content = &r->content[to];
         want_slot(r, SLOT_COPY, to, from);
-        r->slots.write_pos[to] = 0;
+        hb_slot_model_folded(&r->slots, to);
+        note_replaced(r, dst);
         r->no_memory |= r->content[from].known
                             ? hb_content_copy(r, content, &r->content[from], INT64_MAX) != 0
                             : hb_content_zero(r, content, content->stream) != 0;
@@ -238,6 +247,16 @@ void hb_run_copy(struct hb_run *r, const struct hb_case_step *step) {
     hb_run_copy_slot(r, argument(r, 0, step->slot), argument(r, 1, step->slot2), "copy");
 }
 
+static void allow_cursors(struct hb_run *r, int32_t slot) {
+    static const char *const names[] = {"write_pos", "ring_base", "ring_flush"};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        const int32_t region = hb_run_region(r, names[k], -1);
+        if (region >= 0) {
+            hb_run_allow(r, region, (size_t)slot * sizeof(int32_t), sizeof(int32_t));
+        }
+    }
+}
+
 /* The state goes to the first free slot, the id stays (invariant 15 in one run). */
 void hb_run_move(struct hb_run *r, const struct hb_case_step *step) {
     struct hb_error got = {.struct_size = sizeof got};
@@ -257,10 +276,7 @@ void hb_run_move(struct hb_run *r, const struct hb_case_step *step) {
         hb_slot_model_move(&r->slots, id);
         const int32_t to = hb_run_slot(r, id);
         want_slot(r, SLOT_MOVE, to, from);
-        const int32_t cursors = hb_run_region(r, "write_pos", -1);
-        if (cursors >= 0) { /* the old slot is free: its cursor is nobody's */
-            hb_run_allow(r, cursors, (size_t)from * sizeof(int32_t), sizeof(int32_t));
-        }
+        allow_cursors(r, from); /* the old slot is free: its cursors are nobody's */
         const struct hb_content moved = r->content[from];
         hb_content_reset(r, &r->content[to]);
         r->content[to] = moved;

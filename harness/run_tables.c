@@ -4,8 +4,9 @@
 
 #include "harness/run_internal.h"
 
-enum table { REQ_TO_SLOT, SLOT_KIND, V2P, WRITE_POS, N_TABLES };
-static const char *const names[N_TABLES] = {"req_to_slot", "slot_kind", "v2p", "write_pos"};
+enum table { REQ_TO_SLOT, SLOT_KIND, V2P, WRITE_POS, RING_BASE, RING_FLUSH, N_TABLES };
+static const char *const names[N_TABLES] = {"req_to_slot", "slot_kind", "v2p",
+                                            "write_pos",   "ring_base", "ring_flush"};
 
 static int32_t table_of(const struct hb_region *region) {
     for (int32_t k = 0; k < N_TABLES && region->layer < 0; k++) {
@@ -17,11 +18,11 @@ static int32_t table_of(const struct hb_region *region) {
 }
 
 /* A free slot's cursor is nobody's: it stays what it was. */
-static void want_cursors(struct hb_run *r, int32_t region) {
+static void want_cursors(struct hb_run *r, int32_t region, const int32_t *cursors) {
     for (int32_t slot = 0; slot <= r->slots.n_slots; slot++) {
         const size_t at = (size_t)slot * sizeof(int32_t);
         if (r->slots.kind[slot] != HB_SLOT_FREE && at < r->region[region].bytes) {
-            memcpy(r->want[region] + at, &r->slots.write_pos[slot], sizeof(int32_t));
+            memcpy(r->want[region] + at, &cursors[slot], sizeof(int32_t));
         }
     }
 }
@@ -32,9 +33,14 @@ static void want_table(struct hb_run *r, int32_t region, int32_t table) {
         const int32_t *data;
         int32_t n;
     } sources[N_TABLES] = {
-        {m->table, m->req_pool_size}, {m->kind, m->n_slots + 1}, {m->v2p, m->n_virtual + 1}, {0}};
-    if (table == WRITE_POS) {
-        want_cursors(r, region);
+        [REQ_TO_SLOT] = {m->table, m->req_pool_size},
+        [SLOT_KIND] = {m->kind, m->n_slots + 1},
+        [V2P] = {m->v2p, m->n_virtual + 1},
+        [WRITE_POS] = {m->write_pos, 0},
+        [RING_BASE] = {m->ring_base, 0},
+        [RING_FLUSH] = {m->ring_flush, 0}};
+    if (table >= WRITE_POS) {
+        want_cursors(r, region, sources[table].data);
     } else if (sources[table].data) {
         const size_t bytes = (size_t)sources[table].n * sizeof(int32_t);
         const size_t most = (size_t)r->region[region].bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A verify: each draft node is one decode step of the oracle from its parent's state. Nothing but
- * the intermediate caches and the KV entries of live nodes may change (invariants 50, 52, 53, 58).
- */
+ * the intermediate caches and the KV entries of live nodes may change (invariants 50, 52, 53, 58);
+ * where commits own the replay ring, its records too, and temporal of rows that fold. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,6 +91,9 @@ static struct hb_ref_state *node_state(struct hb_run *r, const struct hb_live_ro
         return NULL;
     }
     hb_ref_state_copy(&r->config, at[t], from);
+    if (t == 0 && row->has_ring && row->folds) {
+        hb_ref_mamba2_fold(&r->config, hb_run_profile(r, row), row->w, at[t]);
+    }
     return at[t];
 }
 
@@ -116,7 +119,11 @@ void hb_run_verify_linear(struct hb_run *r, struct hb_forward *f, int32_t layer,
                 return;
             }
             double *out = d + (size_t)t * width;
-            if (hb_ref_linear(&r->config, layer, &r->params[layer], hb_run_profile(r, row),
+            if (row->has_ring) {
+                if (hb_run_ring_token(r, f, i, layer, t, lb, state, out, n)) {
+                    return;
+                }
+            } else if (hb_ref_linear(&r->config, layer, &r->params[layer], hb_run_profile(r, row),
                               HB_PATH_DECODE, 1, hb_run_token(lb, 0, token),
                               hb_run_token(lb, 1, token), hb_run_token(lb, 2, token), state, out,
                               out + n, out + 2 * n, NULL, 0)) {
@@ -210,14 +217,17 @@ static void check_row_entries(struct hb_run *r, const struct hb_forward *f, int3
 void hb_run_verify_states(struct hb_run *r, struct hb_forward *f) {
     for (int32_t l = 0; l < r->config.n_layers && !hb_run_done(r); l++) {
         const char *const pools[] = {"conv", "temporal"};
-        for (int k = 0; k < 2; k++) {
+        const int has_run = hb_run_is_linear(r, l) && (f->layers_run >> l & 1);
+        if (has_run) {
+            hb_run_ring_verified(r, f, l);
+        }
+        for (int k = 0; k < 2 && !hb_run_done(r); k++) {
             const int32_t i = hb_run_region(r, pools[k], l);
             if (i >= 0 && hb_run_compare_bytes(r, i, 0, (size_t)r->region[i].bytes, "verify.pool",
                                                f->place)) {
                 return;
             }
         }
-        const int has_run = hb_run_is_linear(r, l) && (f->layers_run >> l & 1);
         const int32_t rc = hb_run_region(r, "intermediate_conv", l);
         const int32_t rs = hb_run_region(r, "intermediate_ssm", l);
         for (int32_t i = 0; i < f->n_live && has_run && !hb_run_done(r); i++) {
@@ -240,6 +250,8 @@ void hb_run_verify_done(struct hb_run *r, const struct hb_forward *f) {
         to->request = i < HB_MAX_ROWS ? f->plan.row[i].request : 0;
         to->slot = hb_run_is_predicted(r, row) ? row->slot : 0;
         v->nodes[i] = row->length;
+        to->left = row->has_ring ? r->slots.write_pos[row->slot] : 0;
+        to->is_replaced = 0;
         to->stream = row->stream;
         to->pos = row->pos;
         memcpy(to->depth, row->depth, sizeof to->depth);

@@ -87,6 +87,18 @@ struct hb_k_ssm_ring {
     float *ring_x;            /* [NS1, H, L, P] dt x */
     float *ring_b;            /* [NS1, G, L, N] B */
     float *ring_g;            /* [NS1, H, L] A dt */
+    /* ssm_ring_verify, ring_fold: position of the oldest record; L is a power of two, records count modulo L */
+    const int32_t *base; /* device [n_rows] in 0 .. L-1 */
+};
+
+/* Draft chains with a ring that commits own: ssm_ring_verify takes a struct hb_k_ssm_ring whose rows are as in a verify. The
+ * state before node 0 is the pool's with the records base .. base+w-1 replayed, w = write_pos[r]; with fold[r] it goes to the
+ * pool. Node t leaves its record at base+w+t. w and the row's nodes fit in L together; states are fp32.
+ * ring_fold: state of slot dst[i] := state of slot src[i] with count[i] records from ring.base[i] on. */
+struct hb_k_ring_fold {
+    struct hb_k_ssm_ring ring; /* of ssm: sizes, state_dtype, pool, pool_pad */
+    int32_t n_pairs;
+    const int32_t *src, *dst, *count; /* device [n_pairs] */
 };
 
 /* Draft verification (speculative.md section 1). Row r's nodes are its tokens, node t at qsl[r] + t, at most max_draft of
@@ -316,6 +328,8 @@ struct hb_kernels {
     int32_t (*ssd_prefill)(const struct hb_k_ssm *args);
     int32_t (*ssm_update)(const struct hb_k_ssm *args); /* every row is one token */
     int32_t (*ssm_ring)(const struct hb_k_ssm_ring *args); /* every row is one token */
+    int32_t (*ssm_ring_verify)(const struct hb_k_ssm_ring *args);
+    int32_t (*ring_fold)(const struct hb_k_ring_fold *args);
     int32_t (*conv_verify)(const struct hb_k_conv_verify *args);
     int32_t (*ssm_verify)(const struct hb_k_ssm_verify *args);
     int32_t (*delta_prefill)(const struct hb_k_delta *args);

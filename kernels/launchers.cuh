@@ -13,6 +13,8 @@ int32_t HB_K(hb_k_conv_track)(const struct hb_k_conv_track *args);
 int32_t HB_K(hb_k_ssd_prefill)(const struct hb_k_ssm *args);
 int32_t HB_K(hb_k_ssm_update)(const struct hb_k_ssm *args);
 int32_t HB_K(hb_k_ssm_ring)(const struct hb_k_ssm_ring *args);
+int32_t HB_K(hb_k_ssm_ring_verify)(const struct hb_k_ssm_ring *args);
+int32_t HB_K(hb_k_ring_fold)(const struct hb_k_ring_fold *args);
 int32_t HB_K(hb_k_conv_verify)(const struct hb_k_conv_verify *args);
 int32_t HB_K(hb_k_ssm_verify)(const struct hb_k_ssm_verify *args);
 int32_t HB_K(hb_k_delta_prefill)(const struct hb_k_delta *args);

@@ -395,6 +395,8 @@ extern "C" const struct hb_kernels *HB_K(hb_kernels)(void) {
         table.ssd_prefill = HB_K(hb_k_ssd_prefill);
         table.ssm_update = HB_K(hb_k_ssm_update);
         table.ssm_ring = HB_K(hb_k_ssm_ring);
+        table.ssm_ring_verify = HB_K(hb_k_ssm_ring_verify);
+        table.ring_fold = HB_K(hb_k_ring_fold);
         table.conv_verify = HB_K(hb_k_conv_verify);
         table.ssm_verify = HB_K(hb_k_ssm_verify);
         table.delta_prefill = HB_K(hb_k_delta_prefill);

@@ -226,6 +226,9 @@ FAULT(entry_new, *entry_of(0, f.seq[0] - 1) = 1)
 FAULT(entry_prefix, *entry_of(0, 0) = 0)
 FAULT(freed, f.slot_kind[3] = HB_SLOT_FREE)
 FAULT(ring_pending, f.env.write_pos = f.write_pos; f.write_pos[2] = 7)
+FAULT(ring_pending_commit, f.env.write_pos = f.env.ring_base = f.env.ring_flush = f.write_pos;
+      f.write_pos[2] = 7)
+FAULT(ring_tree, f.config.ring_length = 16; f.config.ring_owner = HB_RING_COMMIT)
 FAULT(track_freed, f.slot_kind[TRACK_SLOT] = HB_SLOT_FREE)
 FAULT(duplicate, f.req_to_slot[6] = 2)
 FAULT(track_duplicate, f.mask[0] = f.mask[1] = 1;
@@ -469,6 +472,14 @@ static const struct fault faults[] = {
     {E, HB_RULE_RING_PENDING, 0, 2, 7, ring_pending},
     {M, HB_RULE_RING_PENDING, 0, 2, 7, ring_pending},
     {V, HB_RULE_RING_PENDING, 0, 2, 7, ring_pending},
+    {E, HB_RULE_RING_PENDING, 0, 2, 7, ring_pending_commit},
+    {M, HB_RULE_RING_PENDING, 0, 2, 7, ring_pending_commit},
+    {D, HB_RULE_RING_PENDING, 0, 2, 7, ring_pending_commit},
+    {RD, HB_RULE_RING_PENDING, 0, 2, 7, ring_pending_commit},
+    {T, HB_RULE_RING_TREE, -1, 0, 0, ring_tree},
+    {G, HB_RULE_RING_TREE, -1, 0, 0, ring_tree},
+    {CT, HB_RULE_RING_TREE, -1, 0, 0, ring_tree},
+    {RT, HB_RULE_RING_TREE, -1, 0, 0, ring_tree},
     {E, HB_RULE_SLOT_DUPLICATE, 1, 2, 0, duplicate},
     {D, HB_RULE_TRACK_DUPLICATE, 1, TRACK_SLOT, 0, track_duplicate},
     {E, HB_RULE_CACHE_LOC_DUPLICATE, 1, 1 + 7 * CONTEXT + 4, 0, loc_duplicate},

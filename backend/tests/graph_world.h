@@ -316,6 +316,29 @@ static inline int32_t count_wrong_links(int32_t bs, int32_t n) {
     return wrong + count_unwanted("graph_parents");
 }
 
+/* The cursor of a row's slot by its region, 0 on padding. */
+static inline void want_cursors(const char *name, int32_t bs, int32_t n) {
+    for (int32_t r = 0; r < bs; r++) {
+        wanted[(bs - 1) * GRAPH_ROWS + r] =
+            r < n ? read_word(name, slot_of_id(w.slot[w.f.req[r]])) : 0;
+    }
+}
+
+/* A ring that commits own: the words that a replay of a verify refreshes. */
+static inline int32_t count_wrong_commit_ring(int32_t bs, int32_t n) {
+    static const char *const names[3][2] = {{"write_pos", "graph_write_pos"},
+                                            {"ring_flush", "graph_force_flush"},
+                                            {"ring_base", "graph_ring_base"}};
+    int32_t wrong = 0;
+    for (int32_t i = 0; i < 3; i++) {
+        if (w.f.batch.forward_mode == HB_MODE_TARGET_VERIFY) {
+            want_cursors(names[i][0], bs, n);
+        }
+        wrong += count_unwanted(names[i][1]);
+    }
+    return wrong;
+}
+
 static inline int32_t count_wrong_ring(int32_t bs, int32_t n) {
     const struct hb_batch *b = &w.f.batch;
     const int32_t interval = w.config.track_interval > 0 ? w.config.track_interval : C;
@@ -323,9 +346,11 @@ static inline int32_t count_wrong_ring(int32_t bs, int32_t n) {
     if (w.config.ring_length == 0) {
         return 0;
     }
-    for (int32_t r = 0; r < bs && is_decode; r++) {
-        wanted[(bs - 1) * GRAPH_ROWS + r] =
-            r < n ? read_word("write_pos", slot_of_id(w.slot[w.f.req[r]])) : 0;
+    if (w.config.ring_owner == HB_RING_COMMIT) {
+        return count_wrong_commit_ring(bs, n);
+    }
+    if (is_decode) {
+        want_cursors("write_pos", bs, n);
     }
     int32_t wrong = count_unwanted("graph_write_pos");
     for (int32_t r = 0; r < bs && is_decode; r++) {

@@ -86,6 +86,8 @@ static const struct fault faults[] = {
     {AT(conv_state_len), 2, HB_RULE_CFG_VARIANT, 19, 2, 0},
     {AT(window_rule), INT_MIN, HB_RULE_CFG_VARIANT, 20, INT_MIN, 0},
     {AT(pad_policy), 1, HB_RULE_CFG_VARIANT, 21, 1, 0},
+    {AT(ring_owner), 2, HB_RULE_CFG_VARIANT, 22, 2, 0},
+    {AT(ring_owner), -1, HB_RULE_CFG_VARIANT, 22, -1, 0},
     {AT(layer_kind[2]), HB_LAYER_KDA, HB_RULE_CFG_LINEAR_KINDS, 2, HB_LAYER_KDA, HB_LAYER_MAMBA2},
     {AT(attn_window), -1, HB_RULE_CFG_ATTENTION, 0, -1, 0},
     {AT(track_interval), 3, HB_RULE_CFG_TRACK_INTERVAL, -1, 3, 4},
@@ -286,6 +288,50 @@ static void config_rules_of_kinds_and_attention(void **state) {
     assert_int_equal(hb_config_check(&c, NULL), HB_OK);
 }
 
+/* Rule 230, each condition with all later ones broken too. */
+static void config_rules_of_a_ring_that_commits_own(void **state) {
+    static const struct {
+        int32_t length, max_draft, spec_rows, state_dtype;
+        int32_t row;
+        int64_t value, limit;
+    } cases[] = {{12, 7, 6, HB_BF16, 0, 12, 0},      {63, 7, 6, HB_FP32, 0, 63, 0},
+                 {8, 7, 6, HB_BF16, 1, 8, 14},       {1, 1, 1, HB_FP32, 1, 1, 2},
+                 {4, 0, 0, HB_BF16, 2, 0, 1},        {16, 7, 6, HB_BF16, 3, HB_BF16, 0},
+                 {16, 7, 6, HB_FP32, -1, 0, 0},      {16, 8, 6, HB_FP32, -1, 0, 0},
+                 {64, 32, 1, HB_FP32, -1, 0, 0},     {2, 1, 1, HB_FP32, -1, 0, 0},
+                 {0, 0, 0, HB_BF16, -1, 0, 0},       {0, 7, 6, HB_BF16, -1, 0, 0}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct hb_config c;
+        struct hb_error err;
+        fixture_config(&c);
+        hb_error_clear(&err);
+        c.ring_length = cases[i].length;
+        c.ring_owner = HB_RING_COMMIT;
+        c.max_draft = cases[i].max_draft;
+        c.spec_rows = cases[i].spec_rows;
+        c.state_dtype = cases[i].state_dtype;
+        assert_int_equal(hb_config_ring_commits(&c), cases[i].length > 0);
+        const int32_t status = hb_config_check(&c, &err);
+        assert_int_equal(status, cases[i].row < 0 ? HB_OK : HB_ERR_SHAPE);
+        assert_int_equal(err.rule, cases[i].row < 0 ? 0 : HB_RULE_CFG_RING_COMMIT);
+        assert_int_equal(err.row, cases[i].row);
+        assert_true(err.value == cases[i].value && err.limit == cases[i].limit);
+        c.ring_owner = HB_RING_DECODE; /* the other ring has none of the conditions */
+        assert_int_equal(hb_config_check(&c, NULL), HB_OK);
+    }
+    /* rules before it */
+    struct hb_config c;
+    struct hb_error err;
+    fixture_config(&c);
+    hb_error_clear(&err);
+    c.ring_length = 12;
+    c.ring_owner = HB_RING_COMMIT;
+    c.layer_kind[0] = c.layer_kind[2] = HB_LAYER_GDN;
+    (void)hb_config_check(&c, &err);
+    assert_int_equal(err.rule, HB_RULE_CFG_MIXER_FEATURE);
+}
+
 static void config_texts_of_what_upstream_refuses(void **state) {
     (void)state;
     struct hb_config c;
@@ -439,6 +485,7 @@ int main(void) {
         cmocka_unit_test(config_rules_of_kinds_and_attention),
         cmocka_unit_test(config_sizes_of_each_kind),
         cmocka_unit_test(config_parameters_that_are_needed),
+        cmocka_unit_test(config_rules_of_a_ring_that_commits_own),
         cmocka_unit_test(config_texts_of_what_upstream_refuses),
         cmocka_unit_test(config_window_and_page_limits_are_inclusive),
         cmocka_unit_test(config_products_saturate),

@@ -71,6 +71,11 @@ int hb_ref_mamba2_ring(const struct hb_config *config, const struct hb_layer_par
                        const float *dt, struct hb_ref_state *state, double *out, double *bound, double *mag,
                        const struct hb_ref_record *record);
 
+/* The n records that the calls since the last fold appended become part of `temporal`: a fold apart from any token. From
+ * then on hb_ref_state_bound is the bound of the stored state, and the next token is at w = 0. */
+void hb_ref_mamba2_fold(const struct hb_config *config, const struct hb_profile *profile, int32_t n,
+                        struct hb_ref_state *state);
+
 /* Numbers that a golden layer has in float64 and a configuration only in fp32. a: A [H], or null for params->a. */
 struct hb_ref_numbers {
     const double *a;

@@ -14,6 +14,15 @@ void hb_ref_ring_fold(const struct hb_ref_dims *d, const struct hb_ref_rates *ra
     }
 }
 
+void hb_ref_mamba2_fold(const struct hb_config *config, const struct hb_profile *profile, int32_t n,
+                        struct hb_ref_state *state) {
+    if (n > 0) {
+        const struct hb_ref_dims d = hb_ref_dims_of(config);
+        const struct hb_ref_rates rates = hb_ref_ring_rates(config, profile, n - 1);
+        hb_ref_ring_fold(&d, &rates, state);
+    }
+}
+
 static void put(double *value, double *bound, int64_t i, double v, double b) {
     if (value != NULL) {
         value[i] = v;

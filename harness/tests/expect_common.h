@@ -45,6 +45,7 @@ static inline void fixture_config(struct hb_config *c, struct hb_caps *caps) {
                              .state_dtypes = 3,
                              .graphs = 1,
                              .ring = 1,
+                             .ring_commit = 1,
                              .virtual_slots = 1,
                              .pool_pad = 1,
                              .track_by_layer = 1,

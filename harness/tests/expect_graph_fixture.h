@@ -142,6 +142,7 @@ static const struct graph_recipe CAPTURE_RECIPES[] = {
     R(74, GALL, way_no_rows, -1, 0, 5),
     R(140, GV, way_layout, -1, 0, 0),
     R(141, GU, way_strip, -1, 0, 0),
+    R(142, GU, way_ring, -1, 0, 0),
 };
 static const struct graph_recipe REPLAY_RECIPES[] = {
     R(3, GALL, break_3, -1, 0, 0),
@@ -214,6 +215,7 @@ static const struct graph_recipe REPLAY_RECIPES[] = {
     R(132, GD, break_132, 0, 4, 0),
     R(140, GV, way_layout, -1, 0, 0),
     R(141, GU, way_strip, -1, 0, 0),
+    R(142, GU, way_ring, -1, 0, 0),
 };
 #undef R
 

@@ -171,6 +171,7 @@ static const struct {
     {107, REP_ROWS, p107}, {110, REP_ROWS, p110}, {111, RD, g111},       {114, RV, p114},
     {120, REP_ROWS, p120}, {121, RD, g121},       {122, REP_ROWS, p122}, {130, REP_ROWS, p130},
     {131, RD, g131},       {132, RD, g132},       {140, CV | RV, g140},  {141, CV | RV, p141},
+    {142, CV | RV, p142},
 };
 
 /* graph.md section 3. */

@@ -127,6 +127,7 @@ WAY(mask_live, f->mask[1] = 4)
 WAY(mask_padding, f->mask[3] = 1)
 WAY(mirror_padding, f->mirror[3] = 2)
 WAY(strip, f->config.window_layout = HB_WINDOWS_STRIP)
+WAY(ring, f->config.ring_length = 16; f->config.ring_owner = HB_RING_COMMIT)
 #undef WAY
 
 #define R(rule, shapes, apply, row, value, limit)                                                  \
@@ -201,6 +202,7 @@ static const struct verify_recipe VERIFY_RECIPES[] = {
     R(122, ALL, way_shared_loc, 2, 1, 0),
     R(130, ALL, break_130, 1, 5, 0),
     R(141, LINKED, way_strip, -1, 0, 0),
+    R(142, LINKED, way_ring, -1, 0, 0),
 };
 #undef R
 enum { N_VERIFY_RECIPES = (int)(sizeof VERIFY_RECIPES / sizeof VERIFY_RECIPES[0]) };

@@ -310,8 +310,12 @@ P(107) {
 P(110) {
     EACH_LIVE(s->f->kind[slot_at(s, r)] == HB_SLOT_FREE, slot_at(s, r), 0);
 }
+static int commits_own(const struct scene *s) {
+    return s->f->config.ring_length > 0 && s->f->config.ring_owner == HB_RING_COMMIT;
+}
+
 P(114) {
-    EACH_LIVE(slot_at(s, r) > 0 && s->f->cursor[slot_at(s, r)] != 0, slot_at(s, r),
+    EACH_LIVE(!commits_own(s) && slot_at(s, r) > 0 && s->f->cursor[slot_at(s, r)] != 0, slot_at(s, r),
               s->f->cursor[slot_at(s, r)]);
 }
 P(120) {
@@ -344,6 +348,9 @@ P(141) {
     return s->b->retrieve_next_token.data != NULL &&
            s->f->config.window_layout == HB_WINDOWS_STRIP && broken(t, -1, 0, 0);
 }
+P(142) {
+    return s->b->retrieve_next_token.data != NULL && commits_own(s) && broken(t, -1, 0, 0);
+}
 #undef EACH_LIVE
 #undef P
 
@@ -357,7 +364,7 @@ static const struct {
                   {81, p81},   {82, p82},   {83, p83},   {84, p84},   {93, p93},   {94, p94},
                   {95, p95},   {96, p96},   {98, p98},   {99, p99},   {100, p100}, {101, p101},
                   {102, p102}, {103, p103}, {107, p107}, {110, p110}, {114, p114}, {120, p120},
-                  {122, p122}, {130, p130}, {141, p141}};
+                  {122, p122}, {130, p130}, {141, p141}, {142, p142}};
 
 static inline struct truth truth_of(const struct fixture *f) {
     const struct hb_batch *b = &f->b;

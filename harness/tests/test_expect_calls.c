@@ -153,6 +153,31 @@ static void create_checks_graphs_ring_ids_and_interval(void **state) {
     c.n_heads = 1026, c.norm_group = 1, create_is(&c, 213, 0, 1026, 1024);
 }
 
+/* The conditions in their order, each with what breaks the later ones too. */
+static void create_checks_a_ring_that_commits_own(void **state) {
+    struct hb_config c;
+    struct hb_caps caps;
+    (void)state;
+    fixture_config(&c, &caps);
+    c.ring_owner = HB_RING_COMMIT, create_is(&c, 0, -1, 0, 0); /* without a ring it owns nothing */
+    c.ring_length = 12, c.max_draft = c.spec_rows = 0, c.state_dtype = HB_BF16;
+    create_is(&c, 230, 0, 12, 0);
+    c.ring_length = 8;
+    create_is(&c, 230, 2, 0, 1);
+    c.max_draft = 5, c.spec_rows = 1;
+    create_is(&c, 230, 1, 8, 10);
+    c.ring_length = 16;
+    create_is(&c, 230, 3, HB_BF16, 0);
+    c.state_dtype = HB_FP32, create_is(&c, 0, -1, 0, 0);
+    c.max_draft = 8, create_is(&c, 0, -1, 0, 0);
+    c.max_draft = 9, create_is(&c, 230, 1, 16, 18);
+    c.ring_length = 12, c.ring_owner = HB_RING_DECODE, create_is(&c, 0, -1, 0, 0);
+    c.ring_owner = 2, create_is(&c, 208, 22, 2, 0);
+    c.ring_owner = -1, create_is(&c, 208, 22, -1, 0);
+    c.ring_owner = HB_RING_COMMIT;
+    c.attn_window = -1, create_is(&c, 225, 0, -1, 0); /* the lower number first */
+}
+
 static void create_checks_features_against_what_is_declared(void **state) {
     struct hb_config c;
     struct hb_caps caps;
@@ -180,6 +205,16 @@ static void create_checks_features_against_what_is_declared(void **state) {
         hb_expect_create(&c, &caps, &e);
         check(&e, 218, lacking, value[lacking], 0);
     }
+    fixture_config(&c, &caps);
+    c.ring_length = 16, c.ring_owner = HB_RING_COMMIT, c.max_draft = 8, c.spec_rows = 1;
+    hb_expect_create(&c, &caps, &e);
+    check(&e, 0, -1, 0, 0);
+    caps.ring_commit = 0;
+    hb_expect_create(&c, &caps, &e);
+    check(&e, 218, 6, 16, 0);
+    c.ring_owner = HB_RING_DECODE;
+    hb_expect_create(&c, &caps, &e);
+    check(&e, 0, -1, 0, 0);
     fixture_config(&c, &caps);
     caps.graphs = caps.ring = caps.virtual_slots = caps.pool_pad = caps.track_by_layer = 0;
     caps.window_layouts = 0;
@@ -376,6 +411,7 @@ int main(void) {
         cmocka_unit_test(create_checks_relations_variants_and_types),
         cmocka_unit_test(create_checks_the_intermediate_caches),
         cmocka_unit_test(create_checks_graphs_ring_ids_and_interval),
+        cmocka_unit_test(create_checks_a_ring_that_commits_own),
         cmocka_unit_test(create_checks_features_against_what_is_declared),
         cmocka_unit_test(layers_check_metadata_repeats_buffers_and_id),
         cmocka_unit_test(a_ring_decode_ends_when_every_mamba2_layer_ran),

@@ -210,6 +210,55 @@ static void a_move_keeps_the_id_its_cursor_and_its_generation(void **state) {
     hb_slot_model_destroy(&m);
 }
 
+/* L = 16, four nodes at most: a verify folds as soon as its nodes and the next one's might not fit. */
+static void verifies_and_commits_move_the_ring(void **state) {
+    const struct hb_config c = {.n_slots = SLOTS,
+                                .req_pool_size = 3,
+                                .n_virtual = IDS,
+                                .ring_length = 16,
+                                .ring_owner = HB_RING_COMMIT,
+                                .max_draft = 4};
+    struct hb_slot_model m;
+    (void)state;
+    assert_int_equal(hb_slot_model_init(&m, &c), HB_OK);
+    hb_slot_model_take(&m, 2, HB_SLOT_LIVE, NULL);
+    for (int32_t round = 0; round < 2; round++) {
+        hb_slot_model_ring_verified(&m, 1); /* nothing is folded */
+        assert_true(m.write_pos[1] == 4 * round && m.ring_base[1] == 0);
+        hb_slot_model_ring_commit(&m, 1, m.write_pos[1], 4);
+        assert_true(m.write_pos[1] == 4 + 4 * round && m.ring_flush[1] == 0);
+    }
+    hb_slot_model_ring_commit(&m, 1, 8, 1); /* 9 + 8 > 16 */
+    assert_true(m.write_pos[1] == 9 && m.ring_flush[1] == 1);
+    hb_slot_model_ring_commit(&m, 1, 4, 4); /* another commit of the verify takes that back */
+    assert_true(m.write_pos[1] == 8 && m.ring_flush[1] == 0);
+    hb_slot_model_ring_commit(&m, 1, 8, 3);
+    hb_slot_model_ring_verified(&m, 1);
+    assert_true(m.write_pos[1] == 0 && m.ring_flush[1] == 0 && m.ring_base[1] == 11);
+    hb_slot_model_ring_commit(&m, 1, 0, 4);
+    hb_slot_model_ring_commit(&m, 1, 4, 4);
+    hb_slot_model_ring_commit(&m, 1, 8, 2);
+    hb_slot_model_move(&m, 1); /* 1 -> 3 */
+    assert_true(m.write_pos[3] == 10 && m.ring_flush[3] == 1 && m.ring_base[3] == 11);
+    hb_slot_model_ring_verified(&m, 3);
+    assert_int_equal(m.ring_base[3], 5); /* around the end */
+    struct hb_slot_model copy = {0};
+    m.ring_flush[3] = 1;
+    assert_int_equal(hb_slot_model_copy(&copy, &m), HB_OK);
+    assert_true(copy.ring_base[3] == 5 && copy.ring_flush[3] == 1 && copy.commits == 1);
+    hb_slot_model_folded(&copy, 3);
+    assert_true(copy.ring_base[3] == 0 && copy.ring_flush[3] == 0 && copy.write_pos[3] == 0);
+    hb_slot_model_ring_commit(&m, 0, 0, 4); /* the reserved slot never changes */
+    m.ring_flush[0] = 1;
+    hb_slot_model_ring_verified(&m, 0);
+    assert_true(m.write_pos[0] == 0 && m.ring_base[0] == 0);
+    hb_slot_model_destroy(&copy);
+    hb_slot_model_release(&m, 1, (const int32_t[]){1});
+    hb_slot_model_take(&m, 3, HB_SLOT_LIVE, NULL);
+    assert_true(m.ring_base[3] == 0 && m.ring_flush[3] == 0);
+    hb_slot_model_destroy(&m);
+}
+
 static void a_taken_slot_has_no_records_and_a_new_generation(void **state) {
     struct hb_slot_model m;
     int32_t ids[4];
@@ -255,6 +304,7 @@ int main(void) {
         cmocka_unit_test(freed_slots_come_back_last),
         cmocka_unit_test(virtual_ids_and_slots_have_lists_of_their_own),
         cmocka_unit_test(a_move_keeps_the_id_its_cursor_and_its_generation),
+        cmocka_unit_test(verifies_and_commits_move_the_ring),
         cmocka_unit_test(a_taken_slot_has_no_records_and_a_new_generation),
         cmocka_unit_test(a_copied_model_is_whole_and_independent),
     };

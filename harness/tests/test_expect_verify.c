@@ -48,7 +48,7 @@ static void each_rule_alone_reports_row_value_and_limit(void **state) {
 
 static void every_verify_rule_of_the_table_has_a_recipe(void **state) {
     static const int32_t rules[] = {30, 60, 61,  62,  63,  64,  72, 73,
-                                    98, 99, 100, 101, 102, 103, 141};
+                                    98, 99, 100, 101, 102, 103, 141, 142};
     (void)state;
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
         int found = 0;
@@ -179,6 +179,31 @@ static void a_dummy_verify_may_share_the_reserved_slot(void **state) {
     begin_is(&f, 0, -1, 0, 0);
 }
 
+/* Records that are not folded are the verify's own business if commits own the ring; then decode
+ * steps and extends wait for a fold. */
+static void pending_records_are_refused_by_the_modes_that_do_not_own_the_ring(void **state) {
+    static struct fixture f;
+    static const int32_t modes[] = {HB_MODE_DECODE, HB_MODE_EXTEND, HB_MODE_MIXED,
+                                    HB_MODE_TARGET_VERIFY};
+    (void)state;
+    for (int32_t owner = HB_RING_DECODE; owner < HB_N_RING_OWNERS; owner++) {
+        for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+            const int is_verify = modes[i] == HB_MODE_TARGET_VERIFY;
+            const int is_owner = owner == HB_RING_COMMIT ? is_verify : modes[i] == HB_MODE_DECODE;
+            if (is_verify) {
+                verify_init(&f, C);
+            } else {
+                fixture_init(&f, modes[i]);
+            }
+            f.config.ring_length = 16;
+            f.config.ring_owner = owner;
+            begin_is(&f, 0, -1, 0, 0);
+            break_114(&f);
+            begin_is(&f, is_owner ? 0 : 114, is_owner ? -1 : 1, is_owner ? 0 : 2, is_owner ? 0 : 3);
+        }
+    }
+}
+
 static void cache_rules_need_an_attention_layer(void **state) {
     static struct fixture f;
     (void)state;
@@ -285,6 +310,7 @@ int main(void) {
         cmocka_unit_test(products_of_rows_and_draft_are_64_bit),
         cmocka_unit_test(link_violations_have_the_statuses_of_the_table),
         cmocka_unit_test(a_dummy_verify_may_share_the_reserved_slot),
+        cmocka_unit_test(pending_records_are_refused_by_the_modes_that_do_not_own_the_ring),
         cmocka_unit_test(cache_rules_need_an_attention_layer),
         cmocka_unit_test(draft_extend_validates_counts_only),
         cmocka_unit_test(parents_follow_the_worked_examples),

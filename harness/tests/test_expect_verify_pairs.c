@@ -74,7 +74,8 @@ static void mutate(struct fixture *f, uint64_t *s) {
                                 &f->b.n_tokens,          &f->b.original_batch_size,
                                 &f->b.is_dummy,          &f->b.draft_token_num,
                                 &f->b.req_to_token_rows, &f->b.req_to_token_cols,
-                                &f->config.window_layout};
+                                &f->config.window_layout,   &f->config.ring_length,
+                                &f->config.ring_owner};
     struct hb_i32s *const i32s[] = {&f->b.req_pool_indices,     &f->b.seq_lens,
                                     &f->b.retrieve_next_token,  &f->b.out_cache_loc,
                                     &f->b.ragged_verify_layout, &f->b.retrieve_next_sibling,
@@ -88,7 +89,7 @@ static void mutate(struct fixture *f, uint64_t *s) {
         *word = which == 5 ? (int32_t)(next_random(s) % 5) : wild(s);
         return;
     case 1:
-        *scalars[which % 9] = wild(s);
+        *scalars[which % 11] = wild(s);
         return;
     case 2:
         i32s[which % 7]->len = (int64_t)(next_random(s) % CAP);
