@@ -172,7 +172,7 @@ static void warn_of_size(const struct hb_args *args, const struct hb_gen_options
     (void)hb_backends(&list);
     if (args->size == HB_SIZE_REAL && args->verb != HB_VERB_GEN && !list[args->backend].needs_gpu) {
         hb_cli_complain("--size real on backend %s: up to %.1e updates of states a case (%.1e a token and layer), "
-                        "minutes each; it is meant for a GPU",
+                        "seconds to minutes each; it is meant for a GPU",
                         list[args->backend].name, (double)HB_CASE_REAL_WORK,
                         (double)g->heads * g->head_dim * g->state_size);
     }
