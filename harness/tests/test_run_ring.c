@@ -188,6 +188,25 @@ static void relations_of_verifies_hold(void **state) {
     assert_true(says(&c, 45) && says(&c, 47) && says(&c, 60));
 }
 
+/* Outputs of verifies that are wrong with the ring alone: with numbers off only the relation sees. */
+static void relation_60_fires_for_both_ways(void **state) {
+    (void)state;
+    static void (*const builds[])(struct hb_case *c) = {ring_commit, chain};
+    for (size_t i = 0; i < sizeof builds / sizeof *builds; i++) {
+        struct hb_case c;
+        struct mischief m;
+        make(builds[i], &c);
+        c.config.relation = 60;
+        const struct hb_adapter *wrong = mischief_init(&m, 60, 0);
+        struct hb_verdict v = run(wrong, &c, HB_OFF_NUMERIC, 0);
+        assert_int_equal(v.kind, HB_VERDICT_RELATION);
+        assert_string_equal(v.check, "ring.plain");
+        assert_string_equal(v.place, "output");
+        v = run(wrong, &c, HB_OFF_NUMERIC | HB_OFF_RELATION, 0);
+        assert_pass(&v);
+    }
+}
+
 /* A ring is put under chains whose requests do nothing else after a commit. */
 static void a_ring_is_put_under_histories_of_verifies(void **state) {
     (void)state;
@@ -215,6 +234,7 @@ int main(void) {
         cmocka_unit_test(a_wrong_fold_is_noticed),
         cmocka_unit_test(what_a_backend_does_not_declare_is_skipped_with_the_reason),
         cmocka_unit_test(relations_of_verifies_hold),
+        cmocka_unit_test(relation_60_fires_for_both_ways),
         cmocka_unit_test(a_ring_is_put_under_histories_of_verifies),
     };
     return cmocka_run_group_tests_name("ring", tests, NULL, NULL);
