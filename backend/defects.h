@@ -57,8 +57,8 @@
     X(53, FP16_TRUNCATED, "fp16 outputs rounded towards zero", "numeric")                                              \
     X(54, GATE_AS_SILU, "sigmoid output gate taken for silu", "numeric")                                               \
     X(55, CONV_OLDEST, "conv state of K columns read from its oldest one on", "numeric")                               \
-    X(56, RING_ACCEPT_ALL, "a commit moves the cursor of the ring by all nodes", "numeric, cursors")                   \
-    X(57, RING_FOLD_LATE, "a ring folds when one more verify would not fit instead of two", "numeric, cursors")
+    X(56, RING_ACCEPT_ALL, "a commit moves the cursor of the ring by all nodes", "state.neighbour")                    \
+    X(57, RING_FOLD_LATE, "a ring folds when one more verify would not fit instead of two", "state.neighbour")
 
 enum hb_defect {
     HB_DEFECT_NONE = 0,

@@ -49,6 +49,7 @@ static const struct control rules[] = {
     {133, 133, COMMIT},
     {140, 140, BATCH},
     {141, 141, "test_layouts: strip_refuses_links"},
+    {142, 142, "test_ring_commit: links_are_refused"},
     {150, 152, "test_pool: pool_take_rules"},
     {153, 155, "test_pool: pool_free_rules"},
     {156, 156, "test_pool: pool_copy_and_its_rules"},
@@ -66,6 +67,7 @@ static const struct control rules[] = {
     {218, 218, "test_expect_calls: create_checks_features_against_what_is_declared"},
     {219, 221, CONFIG},
     {222, 225, RECIPE},
+    {230, 230, "test_expect_calls: create_checks_a_ring_that_commits_own"},
 };
 
 static const struct control statuses[] = {

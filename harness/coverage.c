@@ -117,7 +117,7 @@ static const struct place places[] = {
     {110, 110, ROW_CALLS, ROWS},
     {111, 111, ROW_CALLS, EXT | DEC},
     {112, 113, COMMIT, ANY},
-    {114, 114, ROW_CALLS, EXT | VFY},
+    {114, 114, ROW_CALLS, ROWS},
     {115, 115, COMMIT, ANY},
     {116, 116, FINISH, ANY},
     {120, 120, ROW_CALLS, ROWS},
@@ -128,7 +128,7 @@ static const struct place places[] = {
     {131, 132, ROW_CALLS, EXT | DEC},
     {133, 133, COMMIT, ANY},
     {140, 140, CAPTURE | REPLAY, VFY},
-    {141, 141, BATCH_CALLS, VFY},
+    {141, 142, BATCH_CALLS, VFY},
     {150, 152, TAKE, ANY},
     {153, 154, FREE | COPY | PUBLISH | MOVE, ANY},
     {155, 155, FREE, ANY},
@@ -139,6 +139,7 @@ static const struct place places[] = {
     {163, 163, PUBLISH, ANY},
     {164, 165, MOVE, ANY},
     {200, 225, CREATE, ANY},
+    {230, 230, CREATE, ANY},
 };
 enum { N_PLACES = sizeof places / sizeof *places };
 

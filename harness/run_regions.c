@@ -48,7 +48,8 @@ static void list_states(const struct hb_run *r, struct state_region list[N_STATE
     list[0] = (struct state_region){"conv", slots, r->n_conv, c->act_dtype};
     list[1] = (struct state_region){"temporal", slots, r->n_ssm, c->state_dtype};
     list[2] = (struct state_region){"intermediate_conv", c->spec_rows, windows, c->act_dtype};
-    list[3] = (struct state_region){"intermediate_ssm", c->spec_rows,
+    const int has_states = c->ring_length == 0 || c->ring_owner != HB_RING_COMMIT;
+    list[3] = (struct state_region){"intermediate_ssm", has_states ? c->spec_rows : 0,
                                     (int64_t)c->max_draft * r->n_ssm, c->state_dtype};
 }
 

@@ -215,6 +215,152 @@ static inline void ring_graph_without_a_layer(struct hb_case *c) {
     (void)replay_decode(c, 2, 1);
 }
 
+/* --- a ring that commits own -------------------------------------------------------------------- */
+
+/* Requests 1 and 2 in slots 2 and 5; room for three verifies of five nodes. */
+static inline void ring_of_commits(struct hb_case *c) {
+    c->config.max_draft = 5;
+    c->config.ring_length = 16;
+    c->config.ring_owner = HB_RING_COMMIT;
+    hand_take(c, 2, 3);
+}
+
+static inline void ring_commit(struct hb_case *c) {
+    ring_of_commits(c);
+    (void)verify(c, HB_TREE_CHAIN, 3, 3);
+    (void)commit(c, 1, 2);
+}
+
+/* Cursors 8 and 6, so that slot 2 is to be folded; the fold is at 8, its next nodes go around the
+ * end. */
+static inline void ring_commits(struct hb_case *c) {
+    ring_of_commits(c);
+    (void)verify(c, HB_TREE_CHAIN, 3, 3);
+    (void)commit(c, 2, 0);
+    (void)verify(c, HB_TREE_CHAIN, 5, 5);
+    (void)commit(c, 4, 4);
+    (void)verify(c, HB_TREE_CHAIN, 4, 4); /* folds row 0 */
+    (void)commit(c, 3, -1);
+    (void)verify(c, HB_TREE_CHAIN, 5, 2);
+    (void)commit(c, 4, 1);
+    (void)verify(c, HB_TREE_CHAIN, 5, 5); /* folds both */
+    (void)commit(c, 2, 1);
+}
+
+static inline void ring_commit_folds(struct hb_case *c) {
+    ring_of_commits(c);
+    (void)verify(c, HB_TREE_CHAIN, 3, 3);
+    (void)commit(c, 2, 0);
+    (void)verify(c, HB_TREE_CHAIN, 5, 5);
+    (void)commit(c, 4, 4);
+    (void)verify(c, HB_TREE_CHAIN, 4, 4);
+}
+
+/* A fold of which nothing is accepted, a verify twice, commits that differ, no commit at all. */
+static inline void ring_commits_again(struct hb_case *c) {
+    ring_commit_folds(c);
+    (void)commit(c, -1, 0);
+    (void)verify(c, HB_TREE_CHAIN, 4, 4);
+    (void)verify(c, HB_TREE_CHAIN, 5, 3);
+    (void)commit(c, 4, 2);
+    (void)commit(c, 1, -1);
+    (void)verify(c, HB_TREE_CHAIN, 2, 2);
+}
+
+/* Checkpoints of accepted and of rejected nodes, before and after a fold; one is started from. */
+static inline void ring_commit_tracked(struct hb_case *c) {
+    ring_commit(c);
+    hand_track(&c->step[c->n_steps - 1].row[0], 0, 0);
+    c->step[c->n_steps - 1].row[0].track_accept = 1;
+    (void)verify(c, HB_TREE_CHAIN, 5, 5);
+    struct hb_case_step *s = commit(c, 4, 4);
+    hand_track(&s->row[1], 1, 0);
+    s->row[1].track_accept = 2;
+    (void)verify(c, HB_TREE_CHAIN, 4, 4);
+    s = commit(c, 0, -1);
+    hand_track(&s->row[0], 0, 0);
+    s->row[0].track_accept = 3;
+    hand_take(c, 3, 0);
+    c->step[c->n_steps - 1].from = 0;
+    s = hand_forward(c, HB_MODE_EXTEND);
+    hand_row(s, 3, 4);
+    s = hand_forward(c, HB_MODE_TARGET_VERIFY);
+    hand_row(s, 3, 2);
+    hand_row(s, 1, 2);
+}
+
+/* Other modes wait for a fold; links never come; a decode without records does. */
+static inline void ring_commit_refused(struct hb_case *c) {
+    ring_of_commits(c);
+    decode_both(c);
+    (void)verify(c, HB_TREE_LINKED_CHAIN, 3, 3);
+    (void)verify(c, HB_TREE_CHAIN, 3, 3);
+    (void)commit(c, 1, -1);
+    decode_both(c);
+    struct hb_case_step *s = hand_step(c, HB_STEP_COPY);
+    s->slot = 1;
+    s->slot2 = 4;
+    s = hand_forward(c, HB_MODE_EXTEND);
+    hand_row(s, 1, 3);
+    s = hand_forward(c, HB_MODE_DECODE);
+    hand_row(s, 2, 1);
+    (void)verify(c, HB_TREE_CHAIN, 2, 2);
+    (void)commit(c, 1, 1);
+}
+
+/* Half of a verify: a row that was to be folded is lost, another one goes on. */
+static inline void ring_commit_unfinished(struct hb_case *c) {
+    ring_commit_folds(c);
+    c->step[c->n_steps - 1].layer_mask = 2;
+    (void)verify(c, HB_TREE_CHAIN, 2, 2);
+    (void)commit(c, 1, 1);
+    hand_take(c, 1, 4);
+    (void)verify(c, HB_TREE_CHAIN, 3, 3);
+    (void)commit(c, 2, 2);
+}
+
+/* Between verify and commit one row's slot moves, the other one's is copied over. */
+static inline void ring_commit_moved(struct hb_case *c) {
+    c->config.virtual_ids = 4;
+    ring_of_commits(c);
+    (void)verify(c, HB_TREE_CHAIN, 4, 4);
+    struct hb_case_step *s = hand_step(c, HB_STEP_MOVE);
+    s->slot = 1;
+    s->slot2 = -1;
+    s = hand_step(c, HB_STEP_COPY);
+    s->slot = 0;
+    s->slot2 = 4;
+    s = commit(c, 3, 1);
+    hand_track(&s->row[0], 0, 0);
+    hand_track(&s->row[1], 1, 0);
+    (void)verify(c, HB_TREE_CHAIN, 5, 5);
+    (void)commit(c, 4, 3);
+    (void)verify(c, HB_TREE_CHAIN, 5, 5);
+    s = hand_step(c, HB_STEP_MOVE);
+    s->slot = 1;
+    s->slot2 = -1;
+    (void)commit(c, 2, 0);
+}
+
+static inline struct hb_case_step *replay_chain(struct hb_case *c) {
+    struct hb_case_step *s = verify(c, HB_TREE_CHAIN, 4, 4);
+    s->replay = 1;
+    s->pad_rows = 1;
+    return s;
+}
+
+static inline void ring_commit_replayed(struct hb_case *c) {
+    ring_of_commits(c);
+    graph_init(c, 3, 4);
+    (void)capture(c, HB_MODE_TARGET_VERIFY, 3, 4);
+    (void)replay_chain(c);
+    (void)commit(c, 3, 3);
+    (void)verify(c, HB_TREE_CHAIN, 5, 5);
+    (void)commit(c, 4, 2);
+    replay_chain(c)->optional = 16;
+    (void)commit(c, 3, 3);
+}
+
 /* --- slots ------------------------------------------------------------------------------------ */
 
 static inline struct hb_case_step *slot_step(struct hb_case *c, int32_t kind, int32_t name) {

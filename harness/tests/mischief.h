@@ -49,8 +49,20 @@ enum {
     MISCHIEF_MOVE_ID,          /* a move does nothing */
     MISCHIEF_STRIP,            /* a column of a strip is wrong: 0 of a node, 1 behind the nodes */
     MISCHIEF_TABLES,           /* a fresh backend has a slot in use */
-    MISCHIEF_NO_RING,          /* the backend declares no replay ring, and refuses one */
-    MISCHIEF_REGION            /* 0: temporal states under another name, 1: so conv states, 2: temporal of another type */
+    MISCHIEF_NO_RING,          /* the backend declares no replay ring, and refuses one; 1: none that commits own */
+    MISCHIEF_REGION,           /* 0: temporal states under another name, 1: so conv states, 2: temporal of another type */
+    MISCHIEF_COMMIT_RING       /* of a ring that commits own something is wrong, enum mischief_ring */
+};
+
+enum mischief_ring {
+    MISCHIEF_RING_POS,       /* a commit moves the cursor of row 0 too far */
+    MISCHIEF_RING_FLUSH,     /* or says the other thing of its next fold */
+    MISCHIEF_RING_TEMPORAL,  /* or writes its state */
+    MISCHIEF_RING_BASE,      /* a verify moves the base */
+    MISCHIEF_RING_NODE,      /* or writes a wrong record for node 1 of row 0 */
+    MISCHIEF_RING_OLD,       /* or over the first record before its nodes */
+    MISCHIEF_RING_FOLD,      /* or its state */
+    MISCHIEF_RING_REFRESH    /* a replay writes a wrong base */
 };
 
 struct mischief {
@@ -248,7 +260,7 @@ static inline int mischief_scales(const struct mischief_handle *m, int32_t layer
     case 49:
         return m->graphs.is_replay && m->graphs.counts_padding;
     case 60:
-        return m->config.ring_length > 0 && m->mode == HB_MODE_DECODE;
+        return m->config.ring_length > 0 && m->mode == (m->config.ring_owner == HB_RING_COMMIT ? HB_MODE_TARGET_VERIFY : HB_MODE_DECODE);
     case 64:
         return m->variant == 0;
     case 66:
@@ -374,7 +386,7 @@ static inline int32_t mischief_describe(void *ctx, struct hb_caps *caps, struct 
         caps->exact_guards = 0;
     }
     if (m->number == MISCHIEF_NO_RING) {
-        caps->ring = 0;
+        *(m->variant ? &caps->ring_commit : &caps->ring) = 0;
     }
     return status;
 }
@@ -383,9 +395,10 @@ static inline int32_t mischief_create(void *ctx, const struct hb_config *config,
                                       const struct hb_layer_params *params, void **handle,
                                       struct hb_error *err) {
     const struct mischief *m = ctx;
-    if (m->number == MISCHIEF_NO_RING && config->ring_length > 0) {
+    const int is_commit = config->ring_length > 0 && config->ring_owner == HB_RING_COMMIT;
+    if (m->number == MISCHIEF_NO_RING && (m->variant ? is_commit : config->ring_length > 0)) {
         hb_error_clear(err);
-        return hb_fail(err, HB_RULE_CFG_FEATURE, 1, config->ring_length, 0);
+        return hb_fail(err, HB_RULE_CFG_FEATURE, m->variant ? 6 : 1, config->ring_length, 0);
     }
     struct mischief_handle *h = calloc(1, sizeof *h);
     if (!h) {
@@ -707,7 +720,10 @@ static inline int32_t mischief_replay(void *handle, const struct hb_batch *batch
     }
     mischief_note_replay(m, batch);
     m->graphs.is_poisoned = first < -1 || first > m->config.n_slots;
-    if (m->number == 35) {
+    if (m->number == MISCHIEF_COMMIT_RING && m->variant == MISCHIEF_RING_REFRESH) {
+        (void)mischief_add_int(m->inner, m->handle, "graph_ring_base",
+                               mischief_set_entry(&m->config, bs, 0, 1), 1);
+    } else if (m->number == 35) {
         (void)mischief_add_int(m->inner, m->handle, "graph_query_start_loc",
                                mischief_set_entry(&m->config, bs, 1, bs), 1);
     } else if (m->number == 46) { /* its own entry, or that of another batch size */
@@ -752,6 +768,51 @@ static inline int32_t mischief_checkpoint(const struct mischief_handle *m) {
     }
 }
 
+/* Element 0 of the record at an offset from the end of those that are not folded, one step of the exponent. */
+static inline void mischief_record(const struct mischief_handle *m, int32_t base, int32_t offset) {
+    const int32_t at = (base + offset) % m->config.ring_length;
+    (void)mischief_add_int(m->inner, m->handle, "ring_x",
+                           (uint64_t)((m->slot[0] * m->config.n_heads * m->config.ring_length + at) *
+                                      m->config.head_dim),
+                           1 << 23);
+}
+
+static inline void mischief_after_verify(const struct mischief_handle *m) {
+    const uint64_t slot = (uint64_t)m->slot[0];
+    const int32_t base = mischief_add_int(m->inner, m->handle, "ring_base", slot, 0);
+    const int32_t left = mischief_add_int(m->inner, m->handle, "write_pos", slot, 0);
+    switch (m->variant) {
+    case MISCHIEF_RING_BASE:
+        (void)mischief_add_int(m->inner, m->handle, "ring_base", slot, 1);
+        break;
+    case MISCHIEF_RING_NODE:
+        mischief_record(m, base, left + 1);
+        break;
+    case MISCHIEF_RING_OLD:
+        if (left > 0) {
+            mischief_record(m, base, 0);
+        }
+        break;
+    case MISCHIEF_RING_FOLD:
+        (void)mischief_temporal(m, 0, m->slot[0], 1.0f);
+        break;
+    default:
+        break;
+    }
+}
+
+static inline void mischief_after_ring_commit(const struct mischief_handle *m) {
+    const uint64_t slot = (uint64_t)m->slot[0];
+    if (m->variant == MISCHIEF_RING_POS) {
+        (void)mischief_add_int(m->inner, m->handle, "write_pos", slot, 1);
+    } else if (m->variant == MISCHIEF_RING_FLUSH) {
+        const int32_t flush = mischief_add_int(m->inner, m->handle, "ring_flush", slot, 0);
+        (void)mischief_add_int(m->inner, m->handle, "ring_flush", slot, flush ? -1 : 1);
+    } else if (m->variant == MISCHIEF_RING_TEMPORAL) {
+        (void)mischief_temporal(m, 0, m->slot[0], 1.0f);
+    }
+}
+
 /* What is to be wrong in the ring, in pads and strips after a forward. */
 static inline void mischief_features(const struct mischief_handle *m) {
     struct hb_region r;
@@ -771,6 +832,11 @@ static inline void mischief_features(const struct mischief_handle *m) {
         break;
     case MISCHIEF_TEMPORAL_DECODE:
         (void)mischief_temporal(m, 0, m->slot[0], is_decode ? 1.0f : 0.0f);
+        break;
+    case MISCHIEF_COMMIT_RING:
+        if (m->is_verify && m->real_rows > 0) {
+            mischief_after_verify(m);
+        }
         break;
     case MISCHIEF_PAD_BYTE:
         mischief_flip(m, "conv_pad", 1, 0, 1);
@@ -852,6 +918,9 @@ static inline int32_t mischief_commit(void *handle, const struct hb_commit *comm
         return status;
     }
     m->n_commits++;
+    if (m->number == MISCHIEF_COMMIT_RING) {
+        mischief_after_ring_commit(m);
+    }
     if (m->number == 7 && m->variant == 1) {
         ((int32_t *)commit->step.data)[0] ^= 1;
     }

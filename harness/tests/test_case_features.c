@@ -56,6 +56,35 @@ static void the_configuration_follows_the_fields(void **state) {
     assert_true(g.max_batch >= 12 && g.max_tokens >= 36); /* rule 217 */
 }
 
+/* Commits own a ring where there are drafts; it is then as long as they need, a power of two, and states are fp32. */
+static void a_ring_that_commits_own_has_room(void **state) {
+    (void)state;
+    static const struct {
+        int32_t length, max_draft, want;
+    } rows[] = {{1, 1, 2}, {5, 2, 8}, {8, 4, 8}, {8, 5, 16}, {33, 8, 64}, {64, 8, 64}, {1, 8, 16}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct hb_case c;
+        hb_case_init(&c);
+        c.config.ring_length = rows[i].length;
+        c.config.ring_owner = HB_RING_COMMIT;
+        c.config.max_draft = rows[i].max_draft;
+        c.config.state_dtype = HB_BF16;
+        hand_take(&c, 0, 0);
+        hb_case_normalize(&c);
+        const struct hb_config g = config_of(&c);
+        assert_true(g.ring_length == rows[i].want && g.ring_owner == HB_RING_COMMIT);
+        assert_true(g.spec_rows > 0 && g.state_dtype == HB_FP32);
+        c.config.max_draft = 0;
+        hb_case_normalize(&c);
+        assert_true(c.config.ring_owner == HB_RING_DECODE && c.config.ring_length == rows[i].want);
+        c.config.max_draft = 2;
+        c.config.ring_owner = HB_RING_COMMIT;
+        c.config.mixer = HB_MIXER_GDN;
+        hb_case_normalize(&c);
+        assert_true(c.config.ring_owner == HB_RING_DECODE && c.config.ring_length == 0);
+    }
+}
+
 static void what_stands_alone_is_taken_back(void **state) {
     (void)state;
     struct hb_case c;
@@ -179,7 +208,8 @@ static void full_case(struct hb_case *c) {
     c->config.max_draft = 3;
     c->config.graph_rows = 6;
     c->config.graph_draft = 3;
-    c->config.ring_length = 4;
+    c->config.ring_length = 8;
+    c->config.ring_owner = HB_RING_COMMIT;
     c->config.virtual_ids = 2;
     c->config.ping_pong = HB_PING_PONG_LAZY;
     c->config.pool_pad = 64;
@@ -305,6 +335,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(features_are_off_by_default),
         cmocka_unit_test(the_configuration_follows_the_fields),
+        cmocka_unit_test(a_ring_that_commits_own_has_room),
         cmocka_unit_test(what_stands_alone_is_taken_back),
         cmocka_unit_test(captures_make_room_for_themselves),
         cmocka_unit_test(ping_pong_counts_the_slots_of_requests),

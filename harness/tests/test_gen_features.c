@@ -22,7 +22,8 @@ enum { N_CASES = 1500 };
     X(CAPTURE_LATE) X(REPLAY_DECODE) X(REPLAY_CHAIN) X(REPLAY_TREE) X(REPLAY_IDLE) X(REPLAY_FULL)   \
     X(REPLAY_PADDED) X(REPLAY_ALL_PADDING) X(REPLAY_COUNTED) X(REPLAY_TRACKED) X(REPLAY_TWICE)      \
     X(REPLAY_SMALLER) X(REPLAY_COMMITTED) X(EAGER_BETWEEN) X(RING_WRAP) X(RING_FORCED)              \
-    X(RING_TRACKED) X(RING_PREFILL) X(RING_VERIFY) X(MOVE) X(MOVE_LIVE) X(PUBLISH) X(PUBLISH_OWN)   \
+    X(RING_TRACKED) X(RING_PREFILL) X(RING_VERIFY) X(COMMIT_RING) X(COMMIT_FOLDS) X(COMMIT_AGAIN)   \
+    X(COMMIT_REPLAY) X(MOVE) X(MOVE_LIVE) X(PUBLISH) X(PUBLISH_OWN)   \
     X(MATCH_HIT) X(MATCH_SHORT) X(MATCH_MISS) X(EVICT) X(FREE_PAIR) X(RETAKE) X(RESTART)            \
     X(PING_PONG_ONE) X(PING_PONG_TWO) X(PING_PONG_LAZY) X(PING_PONG_COMMIT) X(STRIP) X(PAD)         \
     X(BY_LAYER) X(VIRTUAL_FEW) X(VIRTUAL_MANY) X(CPU_DECODE) X(CPU_VERIFY) X(INTERVAL)
@@ -88,7 +89,15 @@ static void see_ring(const struct hb_case *c, const struct hb_case_step *s, cons
         return;
     }
     const int32_t interval = c->config.chunk_size * c->config.track_chunks;
-    for (int32_t r = 0; r < s->n_rows; r++) {
+    for (int32_t r = 0; r < s->n_rows && hb_case_ring_has_mode(c, HB_MODE_TARGET_VERIFY); r++) {
+        const int32_t t = h->request_take[s->row[r].request];
+        const int is_pending = s->mode == HB_MODE_TARGET_VERIFY && t >= 0 && h->take[t].cursor > 0;
+        seen[COMMIT_RING] += s->mode == HB_MODE_TARGET_VERIFY;
+        seen[COMMIT_FOLDS] += is_pending && h->take[t].is_full;
+        seen[COMMIT_AGAIN] += is_pending && !h->take[t].is_full;
+        seen[COMMIT_REPLAY] += is_pending && s->replay;
+    }
+    for (int32_t r = 0; r < s->n_rows && hb_case_ring_has_mode(c, HB_MODE_DECODE); r++) {
         const int32_t w = hb_history_cursor(h, s->row[r].request);
         if (s->mode == HB_MODE_DECODE) {
             const int is_multiple = hb_history_seq_len(h, s, r) % interval == 0 && (s->optional & 32);
@@ -262,6 +271,29 @@ static void ring_cursors_advance_wrap_and_are_forced(void **state) {
     }
 }
 
+/* L = 8, three nodes at most: a fold as soon as 6 more might not fit. */
+static void ring_cursors_of_commits_advance_and_fold(void **state) {
+    (void)state;
+    static const int32_t accept[] = {0, 2, -1, 1, 0, 0};
+    static const int32_t want[] = {1, 4, 0, 2, 3, 1}; /* the third and the last find a full ring */
+    struct hb_case c;
+    hb_case_init(&c);
+    c.config.max_draft = 3;
+    c.config.ring_length = 8;
+    c.config.ring_owner = HB_RING_COMMIT;
+    hand_take(&c, 0, 7);
+    for (int32_t i = 0; i < 6; i++) {
+        struct hb_history h;
+        (void)hand_row(hand_forward(&c, HB_MODE_TARGET_VERIFY), 0, 3);
+        struct hb_case_step *s = hand_step(&c, HB_STEP_COMMIT);
+        s->n_rows = 1;
+        s->row[0].accept = accept[i];
+        after(&c, &h);
+        assert_int_equal(hb_history_cursor(&h, 0), want[i]);
+        assert_int_equal(h.take[0].is_full, want[i] + 6 > 8);
+    }
+}
+
 static void a_match_finds_the_deepest_state_that_is_not_too_deep(void **state) {
     (void)state;
     struct hb_case c;
@@ -300,6 +332,7 @@ int main(void) {
         cmocka_unit_test(the_forward_target_has_a_share_of_each_feature),
         cmocka_unit_test(metadata_is_mostly_broken),
         cmocka_unit_test(ring_cursors_advance_wrap_and_are_forced),
+        cmocka_unit_test(ring_cursors_of_commits_advance_and_fold),
         cmocka_unit_test(a_match_finds_the_deepest_state_that_is_not_too_deep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

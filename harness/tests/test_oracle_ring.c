@@ -458,6 +458,37 @@ static void copy_keeps_records_that_are_not_folded(void **unused) {
     free(p);
 }
 
+/* A fold after the records is the fold with the last of them; without a record there is none. */
+static void fold_apart_is_the_fold_with_the_last_token(void **unused) {
+    (void)unused;
+    for (int32_t n = 1; n <= 6; n++) {
+        struct pair *p = new_pair();
+        draw_model(&p->m, CLASS_ORDINARY, 1);
+        begin_pair(p, 6, 0);
+        struct hb_ref_state *first = p->state;
+        struct hb_ref_state *second = hb_ref_state_new(&p->m.config);
+        assert_non_null(second);
+        hb_ref_state_copy(&p->m.config, second, first);
+        for (int32_t w = 0; w < n; w++) {
+            reference_step(p, w, w, w == n - 1);
+        }
+        p->state = second;
+        for (int32_t w = 0; w < n; w++) {
+            reference_step(p, w, w, 0);
+        }
+        const struct hb_profile *profile = &p->profile;
+        assert_memory_not_equal(first->r, second->r, (size_t)p->m.n_state * sizeof(double));
+        hb_ref_mamba2_fold(&p->m.config, profile, n, second);
+        assert_memory_equal(first->r, second->r, (size_t)p->m.n_state * sizeof(double));
+        assert_memory_equal(first->h, second->h, (size_t)p->m.n_state * sizeof(double));
+        hb_ref_mamba2_fold(&p->m.config, profile, 0, second);
+        assert_memory_equal(first->r, second->r, (size_t)p->m.n_state * sizeof(double));
+        hb_ref_state_free(first);
+        end_pair(p);
+        free(p);
+    }
+}
+
 /* One rounding of a 16-bit state per fold, none in between. */
 static void state_type_is_charged_at_folds_only(void **unused) {
     (void)unused;
@@ -546,6 +577,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(lost_and_exchanged_records_are_noticed_at_the_fold),
         cmocka_unit_test(lost_record_is_noticed_by_the_output),
         cmocka_unit_test(records_stay_inside_their_bounds),
+        cmocka_unit_test(fold_apart_is_the_fold_with_the_last_token),
         cmocka_unit_test(copy_keeps_records_that_are_not_folded),
         cmocka_unit_test(state_type_is_charged_at_folds_only),
         cmocka_unit_test(ring_of_one_record_is_about_as_tight_as_plain_decode),
