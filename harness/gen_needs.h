@@ -60,5 +60,6 @@
 #define HB_NEED_SHORT_CONV (UINT64_C(1) << 51)
 #define HB_NEED_REFUSAL (UINT64_C(1) << 52) /* the child's entries refuse with rule 1 */
 #define HB_NEED_LATER_LINEAR (UINT64_C(1) << 53) /* a linear layer behind the first layer */
+#define HB_NEED_MAMBA2 (UINT64_C(1) << 54) /* the linear kind is Mamba2 */
 
 #endif

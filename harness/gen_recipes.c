@@ -180,7 +180,7 @@ static uint64_t offers_of_mixer(const struct hb_spot *p) {
         return HB_NEED_REFUSAL; /* as a Mamba2 child does */
     }
     uint64_t o = HB_NEED_MAMBA;
-    o |= mixer != HB_MIXER_MAMBA2 ? HB_NEED_OTHER_MIXER : 0;
+    o |= mixer != HB_MIXER_MAMBA2 ? HB_NEED_OTHER_MIXER : HB_NEED_MAMBA2;
     o |= mixer == HB_MIXER_KDA ? HB_NEED_KDA : 0;
     o |= mixer == HB_MIXER_SHORT_CONV ? HB_NEED_SHORT_CONV : 0;
     o |= mixer == HB_MIXER_MAMBA2 || mixer == HB_MIXER_MAMBA1 ? HB_NEED_REFUSAL : 0;

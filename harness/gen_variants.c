@@ -28,7 +28,7 @@ static const struct {
     uint64_t need;
     uint32_t mixers;
 } mixer_needs[] = {
-    {HB_NEED_RING | HB_NEED_PENDING, 1u << HB_MIXER_MAMBA2},
+    {HB_NEED_RING | HB_NEED_PENDING | HB_NEED_MAMBA2, 1u << HB_MIXER_MAMBA2},
     {HB_NEED_OTHER_MIXER, ~(1u << HB_MIXER_MAMBA2)},
     {HB_NEED_KDA, 1u << HB_MIXER_KDA},
     {HB_NEED_SHORT_CONV, 1u << HB_MIXER_SHORT_CONV},

@@ -206,6 +206,9 @@ static int suits_commits(const struct hb_case *c) {
     int32_t committed = 0; /* requests whose ring may hold records */
     int32_t verified = 0;
     int any = 0;
+    if (c->config.mixer != HB_MIXER_MAMBA2) {
+        return 0; /* the ring is of Mamba2's scan */
+    }
     for (int32_t i = 0; i < c->n_steps; i++) {
         const struct hb_case_step *s = &c->step[i];
         const int is_verify = hb_step_is_verify(s);

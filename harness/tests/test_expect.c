@@ -51,7 +51,8 @@ static void every_begin_rule_of_the_table_has_a_recipe(void **state) {
         /* test_expect_verify.c, test_expect_commit.c */
         int of_verify = (rule >= 30 && rule <= 33) || (rule >= 60 && rule <= 66) || rule == 72 ||
                         rule == 73 || (rule >= 98 && rule <= 106) || rule == 112 || rule == 113 ||
-                        rule == 115 || rule == 123 || rule == 133 || rule == 141;
+                        rule == 115 || rule == 123 || rule == 133 || rule == 141 ||
+                        rule == 142;
         /* test_expect_graph.c; 116 is of finish */
         int of_graphs = rule == 68 || rule == 69 || rule == 74 || rule == 78 || rule == 79 ||
                         rule == 116 || rule == 140;
