@@ -81,7 +81,7 @@ if [ -n "$smoke" ]; then
     exit $status
 fi
 say "kernel and backend tests (device included)"
-(cd "$root/build/cuda" && ctest -j "$jobs" -R 'test_(conv1d|ssd|norm_gate|attention|state_copy|table|bf16|emu|hybrid|adapter|verify|spec|record|ring|windows|graph)' --output-on-failure) |
+(cd "$root/build/cuda" && ctest -j "$jobs" -R 'test_(conv1d|ssd|norm_gate|attention|state_copy|table|bf16|emu|hybrid|adapter|verify|spec|record|ring|windows|graph|delta|decay|selective|short_conv|kinds)' --output-on-failure) |
     tail -n 15 | tee "$out/tests.txt" || status=1
 say "golden tensors on cuda"
 "$hbfuzz" check --backend cuda | tee "$out/check.txt" || status=1
@@ -93,6 +93,11 @@ for target in verify graph track slots; do
     say "$((valid / 2)) $target cases on emu and cuda"
     "$hbfuzz" run --gen "$((valid / 2))" --seed 14 --target $target --class valid --backend cuda --compare emu --stats |
         tee -a "$out/valid.txt" || status=1
+done
+for mixer in gdn kda lightning short_conv mamba1; do
+    say "300 $mixer cases on emu and cuda"
+    "$hbfuzz" run --gen 300 --seed 16 --mixer $mixer --class valid --backend cuda --compare emu --stats |
+        tee -a "$out/valid.txt" | grep -E '^(run|two backends|VERDICT)|compare\.' || status=1
 done
 # Bit for bit where the capabilities claim it, else within both bounds: a replay is the eager forward (45), verify and commit
 # are decode steps along the path, in chains and trees (51).
@@ -107,7 +112,7 @@ say "planted defects: same verdict and fingerprint on both"
 # no order of threads to choose, and shared memory that is not poisoned)
 list=$(mktemp)
 for entry in 1:forward 2:forward 3:forward 5:forward 6:forward 10:forward 11:verify 12:verify 14:verify 15:graph 16:graph 17:graph \
-    18:graph 19:graph 20:verify 21:verify 22:slots 23:slots 24:track 25:track 26:track 27:verify 28:track 29:verify 30:verify; do
+    18:graph 19:graph 20:verify 21:verify 22:slots 23:slots 24:track 25:track 26:track 27:verify 28:track 29:verify 30:verify 56:verify 57:verify; do
     defect=${entry%:*}
     class=valid
     case $defect in 10 | 15 | 22) class=mix ;; esac
