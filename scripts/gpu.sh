@@ -103,7 +103,7 @@ done
 # are decode steps along the path, in chains and trees (51).
 for pair in 45:graph 51:verify; do
     say "relation ${pair%:*} on cuda"
-    "$hbfuzz" run --gen 1000 --seed 15 --target ${pair#*:} --relation ${pair%:*} --backend cuda --stats |
+    "$hbfuzz" run --gen 2000 --seed 15 --target ${pair#*:} --relation ${pair%:*} --backend cuda --stats |
         grep -E '^run:|relations said|VERDICT' | tee -a "$out/relations.txt"
     [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
 done
@@ -117,7 +117,7 @@ for entry in 1:forward 2:forward 3:forward 5:forward 6:forward 10:forward 11:ver
     class=valid
     case $defect in 10 | 15 | 22) class=mix ;; esac
     # exit 1 is wanted: findings on both; a line with "compare." says that the two parted
-    "$hbfuzz" run --gen 1500 --seed 13 --target "${entry#*:}" --class $class --backend cuda --compare emu --defect $defect >"$list" || true
+    "$hbfuzz" run --gen 2500 --seed 13 --target "${entry#*:}" --class $class --backend cuda --compare emu --defect $defect >"$list" || true
     found=$(sed -n 's/^run: .* \([0-9]*\) findings.*/\1/p' "$list")
     parted=$(grep -c ' compare\.' "$list" || true)
     grep -m 2 ' compare\.' "$list" | cut -c1-500 || true
