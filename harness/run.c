@@ -200,7 +200,12 @@ static int open_run(struct hb_run *r) {
     hb_materialize_config_breaks(r->c, &broken);
     hb_expect_create(&broken, &r->caps, &want);
     if (want.status == HB_OK) {
-        r->config = broken; /* the breaks left a valid configuration: it is the one to run */
+        /* the breaks left a valid configuration: it is the one to run; but values are made for the
+         * parts of the case's own sizes, and would put a key where a gate is */
+        r->is_reshaped = r->config.n_heads != broken.n_heads ||
+                         r->config.n_groups != broken.n_groups ||
+                         r->config.state_size != broken.state_size;
+        r->config = broken;
     }
     hb_run_set_kind(r);
     if (hb_run_make_params(r)) {

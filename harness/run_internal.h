@@ -116,6 +116,7 @@ struct hb_run {
     struct hb_run_stats *stats;
     struct hb_capture *capture; /* may be null */
     struct hb_twist twist;
+    int32_t is_reshaped; /* breaks of the configuration changed sizes that values are made for: statuses only */
     struct hb_caps caps;
     struct hb_config config;
     int32_t kind;             /* of the linear layers; Mamba2 where there are none */

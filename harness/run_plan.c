@@ -134,7 +134,8 @@ int hb_run_is_predicted(const struct hb_run *r, const struct hb_live_row *row) {
 
 int hb_run_has_numbers(const struct hb_run *r) {
     /* of the target that is about batches alone, statuses and untouched bytes are looked at */
-    return !r->o->status_only && r->c->config.target != HB_TARGET_METADATA && !r->twist.nan_inputs;
+    return !r->o->status_only && r->c->config.target != HB_TARGET_METADATA && !r->is_reshaped &&
+           !r->twist.nan_inputs;
 }
 
 const struct hb_profile *hb_run_profile(const struct hb_run *r, const struct hb_live_row *row) {
