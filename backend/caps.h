@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+enum { HB_MAX_VIRTUAL = 1 << 20 };
 enum { HB_MAX_RING = 64, HB_MAX_POOL_PAD = 64, HB_MAX_GRAPH_ROWS = 64 };
 enum { HB_MAX_LAYERS = 8, HB_MAX_CONV_WIDTH = 4, HB_MAX_STATE_SIZE = 256, HB_MAX_HEADS = 1024 };
 

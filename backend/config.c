@@ -287,6 +287,9 @@ static int32_t check_features(const struct hb_config *config, struct hb_error *e
     if (config->n_virtual != 0 && config->n_virtual < config->n_slots) {
         return hb_fail(err, HB_RULE_CFG_VIRTUAL, -1, config->n_virtual, config->n_slots);
     }
+    if (config->n_virtual > HB_MAX_VIRTUAL && config->n_virtual > config->n_slots) {
+        return hb_fail(err, HB_RULE_CFG_VIRTUAL, -1, config->n_virtual, HB_MAX_VIRTUAL);
+    }
     if (rows < 0 || rows > most_rows) {
         return hb_fail(err, HB_RULE_CFG_GRAPH, 0, rows, most_rows);
     }

@@ -259,6 +259,8 @@ static int32_t check_limits(const struct hb_config *c, struct hb_error *e) {
          c->ring_length, HB_MAX_RING},
         {c->n_virtual != 0 && c->n_virtual < c->n_slots, HB_RULE_CFG_VIRTUAL, ROW_NONE,
          c->n_virtual, c->n_slots},
+        {c->n_virtual > c->n_slots && c->n_virtual > HB_MAX_VIRTUAL, HB_RULE_CFG_VIRTUAL, ROW_NONE,
+         c->n_virtual, HB_MAX_VIRTUAL},
         {c->graph_rows < 0 || c->graph_rows > most, HB_RULE_CFG_GRAPH, 0, c->graph_rows, most},
         {has_graphs && c->graph_draft < 1, HB_RULE_CFG_GRAPH, 1, c->graph_draft, 1},
         {has_graphs && graph_tokens > c->max_tokens, HB_RULE_CFG_GRAPH, 2, graph_tokens,

@@ -96,6 +96,7 @@ static const struct fault faults[] = {
     {AT(ring_length), 65, HB_RULE_CFG_RING, -1, 65, 64},
     {AT(n_virtual), SLOTS - 1, HB_RULE_CFG_VIRTUAL, -1, SLOTS - 1, SLOTS},
     {AT(n_virtual), -1, HB_RULE_CFG_VIRTUAL, -1, -1, SLOTS},
+    {AT(n_virtual), HB_MAX_VIRTUAL + 1, HB_RULE_CFG_VIRTUAL, -1, HB_MAX_VIRTUAL + 1, HB_MAX_VIRTUAL},
     {AT(graph_rows), -1, HB_RULE_CFG_GRAPH, 0, -1, ROWS},
     {AT(graph_rows), ROWS + 1, HB_RULE_CFG_GRAPH, 0, ROWS + 1, ROWS},
     {AT(pool_pad), -1, HB_RULE_CFG_POOL_PAD, -1, -1, 64},
@@ -216,7 +217,7 @@ static void config_features_up_to_their_limits(void **state) {
     c.graph_rows = ROWS;
     c.graph_draft = TOKENS / ROWS;
     assert_int_equal(hb_config_check(&c, NULL), HB_OK);
-    c.n_virtual = INT_MAX;
+    c.n_virtual = HB_MAX_VIRTUAL;
     assert_int_equal(hb_config_check(&c, NULL), HB_OK);
     c.graph_draft++;
     hb_error_clear(&err);
