@@ -1,68 +1,149 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Table of detection times: each planted defect alone, SEEDS campaigns of `hbfuzz fuzz` on the target named below, from an
-# empty corpus, median time and cases to the first finding; then the control: the same with its detectors off must find
-# nothing in CONTROL seconds.
-# Usage: scripts/defects.sh [--seeds N] [--time SECONDS] [--control SECONDS] [--only "N N .."]
+# Detection times of the planted defects. Each row of defects.txt alone: SEEDS campaigns of `hbfuzz fuzz` from an empty
+# corpus up to the first finding, with median time and cases; each found case must pass without the defect. Then the
+# control: the same campaign with the row's detectors off must find nothing in CONTROL seconds, or twice the median.
+# Usage: scripts/defects.sh [--seeds N] [--time SECONDS] [--control SECONDS] [--max-median SECONDS] [--only "N N .."]
+#            [--mixer NAME] [--build DIR] [--table FILE] [--check]
+#   --max-median  a median that is not below it fails (60); a seed gives up after --time (the same)
+#   --only, --mixer  rows of these defects, of this mixer (`-`: the generator's mix)
+#   --build  a build with planted defects (build/defects, built if need be)
+#   --check  compares the table with `hbfuzz list` and measures nothing
+# Exit code: 0 all found in time and all controls silent, 1 not so, 2 wrong usage or table, else that of hbfuzz.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-seeds=5
-time=60
-control=10
-only=
+seeds=5 time='' control=10 most=60 only='' only_mixer='' build='' table=$root/scripts/defects.txt is_check=''
 while [ $# -gt 0 ]; do
+    case $1 in
+    --seeds | --time | --control | --max-median | --only | --mixer | --build | --table)
+        [ $# -gt 1 ] || { echo "defects.sh: $1 needs a value" >&2; exit 2; } ;;
+    esac
     case $1 in
     --seeds) seeds=$2; shift 2 ;;
     --time) time=$2; shift 2 ;;
     --control) control=$2; shift 2 ;;
+    --max-median) most=$2; shift 2 ;;
     --only) only=$2; shift 2 ;;
+    --mixer) only_mixer=$2; shift 2 ;;
+    --build) build=$2; shift 2 ;;
+    --table) table=$2; shift 2 ;;
+    --check) is_check=1; shift ;;
     *) echo "defects.sh: unknown option '$1'" >&2; exit 2 ;;
     esac
 done
-"$root/scripts/setup.sh"
-configure_and_build defects
-hbfuzz=$root/build/defects/hbfuzz
+for number in "$seeds" "${time:=$most}" "$control" "$most" $only; do
+    case $number in
+    '' | *[!0-9]* | 0*) echo "defects.sh: '$number' is no number above 0" >&2; exit 2 ;;
+    esac
+done
+[ -r "$table" ] || { echo "defects.sh: cannot read $table" >&2; exit 2; }
+if [ -z "$build" ]; then
+    "$root/scripts/setup.sh"
+    configure_and_build defects
+    build=$root/build/defects
+fi
+hbfuzz=$build/hbfuzz
+[ -x "$hbfuzz" ] || { echo "defects.sh: there is no $hbfuzz" >&2; exit 2; }
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-# defect: target, then the detectors that may notice it. Values are compared by numeric, state and relation together, because
-# a wrong state shows in the next output; wrong bytes of a refresh are a matter of state too.
-values="--off numeric --off state --off relation"
-defects=([1]="forward $values" [2]="forward $values" [3]="forward $values" [4]="forward $values" [5]="forward $values"
-    [6]="forward $values" [7]="forward --off order" [8]="forward --off poison" [9]="forward $values"
-    [10]="forward --off purity --off state" [11]="verify $values" [12]="verify $values" [13]="verify $values"
-    [14]="verify $values" [15]="graph --off status --off purity $values" [16]="graph $values" [17]="graph $values" [18]="graph $values"
-    [19]="graph $values" [20]="verify $values" [21]="verify --off status $values" [22]="slots --off status --off purity $values"
-    [23]="slots $values" [24]="track $values" [25]="track $values" [26]="track $values" [27]="verify $values"
-    [28]="track --off status $values" [29]="verify $values" [30]="verify $values")
+# values KEY: what --json says under KEY, a line each
+values() { sed -n "s/.*\"$1\":[[:space:]]*\"\{0,1\}\([^\",]*\).*/\1/p"; }
+
+"$hbfuzz" list --defects --json >"$out/defects.json"
+paste -d ' ' <(values number <"$out/defects.json") <(values name <"$out/defects.json") >"$out/names"
+"$hbfuzz" list --targets --json | values name >"$out/targets"
+{ "$hbfuzz" fuzz forward --off '?' 2>&1 || true; } | sed -n 's/.*(known: \(.*\))/values, \1/p' | sed 's/, /\n/g' >"$out/checks"
+grep -v '^ *\(#.*\)\{0,1\}$' "$table" >"$out/rows" || true
+
+# complain WHAT SAID...: a line per word
+complain() {
+    local what=$1
+    shift
+    [ $# -eq 0 ] || { printf "defects.sh: $what\n" "$@" >&2; false; }
+}
+
+check_table() {
+    local status=0 known="mamba2 gdn kda lightning short_conv mamba1 -"
+    complain 'planted defects are not in the build %s' $(grep -q '"available":.*true' "$out/defects.json" || echo "$build") || status=2
+    complain 'defect %s has no row' $(join -v 1 <(cut -d ' ' -f 1 "$out/names" | sort) <(awk '{print $1}' "$out/rows" | sort -u)) || status=2
+    complain 'row of %s, which is no defect' $(join -v 2 <(cut -d ' ' -f 1 "$out/names" | sort) <(awk '{print $1}' "$out/rows" | sort -u)) || status=2
+    complain 'two rows of %s' $(awk 'seen[$1 " of mixer " $2]++ {print $1 ":" $2}' "$out/rows") || status=2
+    complain 'unknown target %s' $(awk '{print $3}' "$out/rows" | sort -u | grep -vxFf "$out/targets") || status=2
+    complain 'unknown mixer %s' $(awk '{print $2}' "$out/rows" | sort -u | grep -vxF "$(tr ' ' '\n' <<<"$known")") || status=2
+    complain 'unknown detector %s' $(awk '{print $4}' "$out/rows" | tr ',' '\n' | sort -u | grep -vxFf "$out/checks") || status=2
+    complain 'row of %s has not four columns' $(awk 'NF != 4 {print $1}' "$out/rows") || status=2
+    complain 'defect %s has no row to measure' $(for n in $only; do grep -q "^$n " "$out/rows" || echo "$n"; done) || status=2
+    return $status
+}
+check_table || exit 2
+if [ -n "$is_check" ]; then
+    echo "defects: $(wc -l <"$out/names") defects, $(wc -l <"$out/rows") rows"
+    exit 0
+fi
 
 median() { sort -g | awk '{v[NR]=$1} END {print (NR % 2) ? v[(NR+1)/2] : (v[NR/2]+v[NR/2+1])/2}'; }
+is_below() { awk "BEGIN {exit !($1 < $2)}"; }
 
-status=0
-printf '%-3s %-18s %10s %10s  %-28s %s\n' nr defect 'median s' 'cases' 'first check' 'detectors off'
-for defect in ${only:-${!defects[@]}}; do
-    read -r target off <<<"${defects[$defect]}"
-    name=$("$hbfuzz" list --defects --json | tr -d '\n\t ' | tr '{' '\n' |
-        sed -n "s/.*\"name\":\"\([A-Z_]*\)\",\"number\":$defect,.*/\1/p" | head -n 1)
-    times=$out/times cases=$out/cases
-    : >"$times"
-    : >"$cases"
-    check=
+# fuzz LOG ARGUMENTS...: one campaign; 0 and 1 are results, every other code ends the script
+fuzz() {
+    local log=$1 code=0
+    shift
+    "$hbfuzz" fuzz "$@" -q >"$log" 2>"$log.err" || code=$?
+    [ $code -le 1 ] || { cat "$log.err" >&2; echo "defects.sh: hbfuzz fuzz $* ended with $code" >&2; exit $code; }
+}
+
+# seed_of SEED TARGET ARGUMENTS..: one line "seconds cases check"; check is `none`, and `CHECK!` if the case fails without the
+# defect too
+seed_of() {
+    local seed=$1 target=$2 dir=$out/f log=$out/log found check=none file
+    shift 2
+    rm -rf "$dir"
+    fuzz "$log" "$target" "$@" --seed "$seed" --time "$time" --stop-at-first --out "$dir"
+    found=$(sed -n 's/^first finding after \([0-9.]*\) s, \([0-9]*\) cases.*/\1 \2/p' "$log")
+    if [ -n "$found" ]; then
+        check=$(awk -v t="$target" '$2 == t {print $3; exit}' "$log")
+        file=$(find "$dir" -name '*.case' | head -n 1)
+        "$hbfuzz" run "$file" -q >/dev/null 2>&1 || check="$check!"
+    fi
+    echo "${found:-$time 999999999} $check"
+}
+
+# measure NUMBER MIXER TARGET DETECTORS: a row of the result
+measure() {
+    local number=$1 mixer=$2 target=$3 off word=silent seed seconds checks args
+    args=(--defect "$number")
+    [ "$mixer" = - ] || args+=(--mixer "$mixer")
+    off=$(sed 's/values/numeric,state,relation/; s/,/ --off /g; s/^/--off /' <<<"$4")
+    : >"$out/seeds"
     for seed in $(seq "$seeds"); do
-        log=$out/log
-        "$hbfuzz" fuzz "$target" --defect "$defect" --seed "$seed" --time "$time" --stop-at-first \
-            --out "$out/f-$defect-$seed" >"$log" 2>/dev/null || true
-        line=$(sed -n 's/^first finding after \([0-9.]*\) s, \([0-9]*\) cases.*/\1 \2/p' "$log")
-        [ -n "$line" ] || line="$time 999999999"
-        echo "${line% *}" >>"$times"
-        echo "${line#* }" >>"$cases"
-        check=${check:-$(awk -v t="$target" '$2 == t {print $3; exit}' "$log")}
+        seed_of "$seed" "$target" "${args[@]}" >>"$out/seeds"
     done
-    seconds=$(median <"$times")
-    silent=$("$hbfuzz" fuzz "$target" --defect "$defect" $off --seed 1 --time "$control" \
-        --out "$out/c-$defect" 2>/dev/null | tail -n 1 | sed 's/.*, \([0-9]*\) findings/\1/') || true
-    [ "$silent" = 0 ] && word=silent || { word="$silent findings"; status=1; }
-    awk "BEGIN {exit !($seconds < $time)}" || status=1
-    printf '%-3s %-18s %10s %10s  %-28s %s\n' "$defect" "${name:-?}" "$seconds" "$(median <"$cases")" "$check" "$word"
-done
-exit $status
+    seconds=$(cut -d ' ' -f 1 "$out/seeds" | median)
+    checks=$(awk '{n[$3]++} END {for (c in n) print n[c], c}' "$out/seeds" | sort -rn | awk '{printf "%s%s", s, $2; s = ","}')
+    fuzz "$out/log" "$target" "${args[@]}" $off --seed 1 --out "$out/c" \
+        --time "$(awk "BEGIN {t = 2 * $seconds; print (t > $control) ? t : $control}")"
+    grep -q ', 0 findings$' "$out/log" ||
+        word="$(sed -n 's/^[a-z]*: .*, \([0-9]*\) findings$/\1/p' "$out/log") findings: $(awk -v t="$target" '$2 == t {print $3}' "$out/log" | sort -u | tr '\n' ' ')"
+    rm -rf "$out/c"
+    printf '%-3s %-22s %-10s %-9s %7s %7s %7s %8s  %-44s %s\n' "$number" "$(sed -n "s/^$number //p" "$out/names")" "$mixer" "$target" \
+        "$seconds" "$(cut -d ' ' -f 1 "$out/seeds" | sort -g | head -n 1)" "$(cut -d ' ' -f 1 "$out/seeds" | sort -g | tail -n 1)" \
+        "$(cut -d ' ' -f 2 "$out/seeds" | median)" "$checks" "$word"
+    is_below "$seconds" "$most" || echo "$number" >>"$out/slow"
+    [ "$word" = silent ] || echo "$number" >>"$out/loud"
+    case $checks in *!*) echo "$number" >>"$out/false" ;; esac
+    echo "$seconds" >>"$out/medians"
+}
+
+touch "$out/slow" "$out/loud" "$out/false" "$out/medians"
+printf '%-3s %-22s %-10s %-9s %7s %7s %7s %8s  %-44s %s\n' nr defect mixer target 'median' least most cases 'first checks' 'detectors off'
+while read -r number mixer target detectors; do
+    case " ${only:-$number} " in *" $number "*) ;; *) continue ;; esac
+    [ -z "$only_mixer" ] || [ "$mixer" = "$only_mixer" ] || continue
+    measure "$number" "$mixer" "$target" "$detectors" </dev/null
+done <"$out/rows"
+rows=$(wc -l <"$out/medians")
+[ "$rows" -gt 0 ] || { echo "defects.sh: no row of mixer '$only_mixer'" >&2; exit 2; }
+echo "defects: $rows rows of $seeds seeds, medians $(sort -g "$out/medians" | head -n 1) to $(sort -g "$out/medians" | tail -n 1) s," \
+    "$(wc -l <"$out/slow") not below $most s, $(wc -l <"$out/loud") controls with findings, $(wc -l <"$out/false") found without the defect"
+[ ! -s "$out/slow" ] && [ ! -s "$out/loud" ] && [ ! -s "$out/false" ]
