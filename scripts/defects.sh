@@ -56,24 +56,29 @@ paste -d ' ' <(values number <"$out/defects.json") <(values name <"$out/defects.
 { "$hbfuzz" fuzz forward --off '?' 2>&1 || true; } | sed -n 's/.*(known: \(.*\))/values, \1/p' | sed 's/, /\n/g' >"$out/checks"
 grep -v '^ *\(#.*\)\{0,1\}$' "$table" >"$out/rows" || true
 
-# complain WHAT SAID...: a line per word
+# complain BEFORE AFTER: a message per line read; fails if there was one
 complain() {
-    local what=$1
-    shift
-    [ $# -eq 0 ] || { printf "defects.sh: $what\n" "$@" >&2; false; }
+    local line status=0
+    while read -r line; do
+        echo "defects.sh: $1 $line$2" >&2
+        status=1
+    done
+    return $status
 }
 
+column() { awk -v n="$1" '{print $n}' "$out/rows" | tr ',' '\n' | sort -u; }
+
 check_table() {
-    local status=0 known="mamba2 gdn kda lightning short_conv mamba1 -"
-    complain 'planted defects are not in the build %s' $(grep -q '"available":.*true' "$out/defects.json" || echo "$build") || status=2
-    complain 'defect %s has no row' $(join -v 1 <(cut -d ' ' -f 1 "$out/names" | sort) <(awk '{print $1}' "$out/rows" | sort -u)) || status=2
-    complain 'row of %s, which is no defect' $(join -v 2 <(cut -d ' ' -f 1 "$out/names" | sort) <(awk '{print $1}' "$out/rows" | sort -u)) || status=2
-    complain 'two rows of %s' $(awk 'seen[$1 " of mixer " $2]++ {print $1 ":" $2}' "$out/rows") || status=2
-    complain 'unknown target %s' $(awk '{print $3}' "$out/rows" | sort -u | grep -vxFf "$out/targets") || status=2
-    complain 'unknown mixer %s' $(awk '{print $2}' "$out/rows" | sort -u | grep -vxF "$(tr ' ' '\n' <<<"$known")") || status=2
-    complain 'unknown detector %s' $(awk '{print $4}' "$out/rows" | tr ',' '\n' | sort -u | grep -vxFf "$out/checks") || status=2
-    complain 'row of %s has not four columns' $(awk 'NF != 4 {print $1}' "$out/rows") || status=2
-    complain 'defect %s has no row to measure' $(for n in $only; do grep -q "^$n " "$out/rows" || echo "$n"; done) || status=2
+    local status=0
+    complain 'planted defects are not in' '' < <(grep -q '"available":.*true' "$out/defects.json" || echo "$hbfuzz") || status=2
+    complain defect ' has no row' < <(cut -d ' ' -f 1 "$out/names" | grep -vxFf <(column 1)) || status=2
+    complain 'row of' ', which is no defect' < <(column 1 | grep -vxFf <(cut -d ' ' -f 1 "$out/names")) || status=2
+    complain 'two rows of' '' < <(awk 'seen[$1, $2]++ {print $1, $2}' "$out/rows") || status=2
+    complain 'unknown mixer' '' < <(column 2 | grep -vxF -e - -e mamba2 -e gdn -e kda -e lightning -e short_conv -e mamba1) || status=2
+    complain 'unknown target' '' < <(column 3 | grep -vxFf "$out/targets") || status=2
+    complain 'unknown detector' '' < <(column 4 | grep -vxFf "$out/checks") || status=2
+    complain 'row of' ' has not four columns' < <(awk 'NF != 4 {print $1}' "$out/rows") || status=2
+    complain defect ' has no row to measure' < <(for n in $only; do column 1 | grep -qxF "$n" || echo "$n"; done) || status=2
     return $status
 }
 check_table || exit 2
@@ -111,17 +116,19 @@ seed_of() {
 
 # measure NUMBER MIXER TARGET DETECTORS: a row of the result
 measure() {
-    local number=$1 mixer=$2 target=$3 off word=silent seed seconds checks args
+    local number=$1 mixer=$2 target=$3 off=() check checks args word=silent seed seconds
     args=(--defect "$number")
     [ "$mixer" = - ] || args+=(--mixer "$mixer")
-    off=$(sed 's/values/numeric,state,relation/; s/,/ --off /g; s/^/--off /' <<<"$4")
+    for check in $(sed 's/values/numeric,state,relation/; s/,/ /g' <<<"$4"); do
+        off+=(--off "$check")
+    done
     : >"$out/seeds"
     for seed in $(seq "$seeds"); do
         seed_of "$seed" "$target" "${args[@]}" >>"$out/seeds"
     done
     seconds=$(cut -d ' ' -f 1 "$out/seeds" | median)
     checks=$(awk '{n[$3]++} END {for (c in n) print n[c], c}' "$out/seeds" | sort -rn | awk '{printf "%s%s", s, $2; s = ","}')
-    fuzz "$out/log" "$target" "${args[@]}" $off --seed 1 --out "$out/c" \
+    fuzz "$out/log" "$target" "${args[@]}" "${off[@]}" --seed 1 --out "$out/c" \
         --time "$(awk "BEGIN {t = 2 * $seconds; print (t > $control) ? t : $control}")"
     grep -q ', 0 findings$' "$out/log" ||
         word="$(sed -n 's/^[a-z]*: .*, \([0-9]*\) findings$/\1/p' "$out/log") findings: $(awk -v t="$target" '$2 == t {print $3}' "$out/log" | sort -u | tr '\n' ' ')"

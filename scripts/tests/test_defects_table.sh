@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The table of scripts/defects.sh covers what this build plants, and its check fires: a table that lacks a defect, names one
 # that is none, a target or mixer that is none, or a row twice, is refused with code 2 and the row named.
-# Usage: test_defects.sh BUILD_DIR (a build with planted defects)
+# Usage: test_defects_table.sh BUILD_DIR (a build with planted defects)
 set -uo pipefail
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 table=$scripts/defects.txt
@@ -28,11 +28,11 @@ doctored() {
     echo "$work/table"
 }
 
-build=${1:?usage: test_defects.sh BUILD_DIR}
+build=${1:?usage: test_defects_table.sh BUILD_DIR}
 expect 0 ' defects, ' --check
 expect 2 'defect 1 has no row' --check --table "$(doctored '/^1 /d')"
 expect 2 'row of 999, which is no defect' --check --table "$(doctored 's/^1 /999 /')"
-expect 2 'two rows of 1' --check --table "$(doctored '/^1 /p')"
+expect 2 'two rows of 1 -' --check --table "$(doctored '/^1 /p')"
 expect 2 'unknown target forwards' --check --table "$(doctored '/^1 /s/forward/forwards/')"
 expect 2 'unknown mixer gnd' --check --table "$(doctored 's/ gdn / gnd /')"
 expect 2 'unknown detector numerics' --check --table "$(doctored '/^1 /s/values/state,numerics/')"
@@ -43,7 +43,7 @@ expect 2 "'0' is no number above 0" --check --seeds 0
 expect 2 '--max-median needs a value' --max-median
 expect 2 "unknown option '--chekc'" --chekc
 if [ $failed -gt 0 ]; then
-    echo "test_defects: $failed failed"
+    echo "test_defects_table: $failed failed"
     exit 1
 fi
-echo "test_defects: passed"
+echo "test_defects_table: passed"
