@@ -130,7 +130,7 @@ measure() {
     checks=$(awk '{n[$3]++} END {for (c in n) print n[c], c}' "$out/seeds" | sort -rn | awk '{printf "%s%s", s, $2; s = ","}')
     fuzz "$out/log" "$target" "${args[@]}" "${off[@]}" --seed 1 --out "$out/c" \
         --time "$(awk "BEGIN {t = 2 * $seconds; print (t > $control) ? t : $control}")"
-    grep -q ', 0 findings$' "$out/log" ||
+    grep -q ': [1-9][0-9]* cases,.*, 0 findings$' "$out/log" ||
         word="$(sed -n 's/^[a-z]*: .*, \([0-9]*\) findings$/\1/p' "$out/log") findings: $(awk -v t="$target" '$2 == t {print $3}' "$out/log" | sort -u | tr '\n' ' ')"
     rm -rf "$out/c"
     printf '%-3s %-22s %-10s %-9s %7s %7s %7s %8s  %-44s %s\n' "$number" "$(sed -n "s/^$number //p" "$out/names")" "$mixer" "$target" \
