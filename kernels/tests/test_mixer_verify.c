@@ -17,161 +17,135 @@ static size_t inner_of(const struct shape *s) {
 }
 
 /* The decays come per token in every other shape. */
-static struct hb_k_decay decay_args(struct verify_case *c) {
+static void make_decay(struct verify_case *c) {
     const struct shape *s = &c->s;
     const size_t keys = (size_t)s->groups * (size_t)s->n;
     open_pool(c, inner_of(s) * (size_t)s->n, s->state_dtype, inner_of(s));
     const float *log_decay = random_floats(c, (size_t)s->heads, -2.0f, 0.0f);
-    return (struct hb_k_decay){.rows = c->rows,
-                               .n_heads = s->heads,
-                               .head_dim = s->p,
-                               .state_size = s->n,
-                               .n_groups = s->groups,
-                               .chunk_size = 4,
-                               .act_dtype = s->act_dtype,
-                               .state_dtype = s->state_dtype,
-                               .head_map = c->is_tree ? HB_HEADS_TILE : HB_HEADS_INTERLEAVE,
-                               .state_layout = c->layout,
-                               .qkv_act = c->is_tree ? HB_QKV_SILU : HB_QKV_NONE,
-                               .qk_scale = 0.3f,
-                               .form = c->form,
-                               .qkv = random_acts(c, N_TOKENS * (inner_of(s) + 2 * keys)),
-                               .log_decay = c->layout ? NULL : log_decay,
-                               .token_decay = random_acts(c, N_TOKENS * (size_t)s->heads),
-                               .y = c->y,
-                               .pool = c->device_pool};
+    c->args.decay =
+        (struct hb_k_decay){.rows = c->rows,
+                            .n_heads = s->heads,
+                            .head_dim = s->p,
+                            .state_size = s->n,
+                            .n_groups = s->groups,
+                            .chunk_size = 4,
+                            .act_dtype = s->act_dtype,
+                            .state_dtype = s->state_dtype,
+                            .head_map = c->is_tree ? HB_HEADS_TILE : HB_HEADS_INTERLEAVE,
+                            .state_layout = c->layout,
+                            .qkv_act = c->is_tree ? HB_QKV_SILU : HB_QKV_NONE,
+                            .qk_scale = 0.3f,
+                            .form = c->form,
+                            .qkv = random_acts(c, N_TOKENS * (inner_of(s) + 2 * keys)),
+                            .log_decay = c->layout ? NULL : log_decay,
+                            .token_decay = random_acts(c, N_TOKENS * (size_t)s->heads),
+                            .y = c->y,
+                            .pool = c->device_pool};
 }
 
-static int32_t decay_step(struct verify_case *c, const void *args, const struct hb_k_rows *rows,
-                          void *pool, int32_t pool_dtype, void *y) {
-    struct hb_k_decay step = *(const struct hb_k_decay *)args;
-    step.rows = *rows;
-    step.pool = pool;
-    step.state_dtype = pool_dtype;
-    step.y = y;
+static int32_t decay_step(struct verify_case *c, const struct decode *decode) {
+    struct hb_k_decay step = c->args.decay;
+    BECOME_STEP(step, decode);
+    step.state_dtype = decode->state_dtype;
     return c->rig.k->decay_update(&step);
 }
 
-static struct hb_k_selective scan_args(struct verify_case *c) {
+static int32_t decay_verify(struct verify_case *c) {
+    const struct hb_k_decay_verify args = {.decay = c->args.decay, DRAFTS(c), .states = c->entries};
+    return c->rig.k->decay_verify(&args);
+}
+
+static const struct verify_kind decay_kind = {make_decay, decay_verify, decay_step};
+
+static void make_scan(struct verify_case *c) {
     const struct shape *s = &c->s;
     const size_t inner = inner_of(s);
     open_pool(c, inner * (size_t)s->n, s->state_dtype, inner);
-    return (struct hb_k_selective){.rows = c->rows,
-                                   .n_heads = s->heads,
-                                   .head_dim = s->p,
-                                   .state_size = s->n,
-                                   .act_dtype = s->act_dtype,
-                                   .state_dtype = s->state_dtype,
-                                   .state_layout = c->layout,
-                                   .dt_softplus = 1,
-                                   .dt_clamp = HB_DT_CLAMP_LIMIT,
-                                   .dt_lo = 0.1f,
-                                   .dt_hi = 1.0f,
-                                   .form = c->form,
-                                   .x = random_acts(c, N_TOKENS * inner),
-                                   .dbc = random_acts(c, N_TOKENS * (inner + 2 * (size_t)s->n)),
-                                   .a = random_floats(c, inner * (size_t)s->n, -3.0f, -0.1f),
-                                   .dt_bias = random_floats(c, inner, -1.0f, 1.0f),
-                                   .d = random_floats(c, inner, -1.0f, 1.0f),
-                                   .y = c->y,
-                                   .pool = c->device_pool};
+    c->args.scan =
+        (struct hb_k_selective){.rows = c->rows,
+                                .n_heads = s->heads,
+                                .head_dim = s->p,
+                                .state_size = s->n,
+                                .act_dtype = s->act_dtype,
+                                .state_dtype = s->state_dtype,
+                                .state_layout = c->layout,
+                                .dt_softplus = 1,
+                                .dt_clamp = HB_DT_CLAMP_LIMIT,
+                                .dt_lo = 0.1f,
+                                .dt_hi = 1.0f,
+                                .form = c->form,
+                                .x = random_acts(c, N_TOKENS * inner),
+                                .dbc = random_acts(c, N_TOKENS * (inner + 2 * (size_t)s->n)),
+                                .a = random_floats(c, inner * (size_t)s->n, -3.0f, -0.1f),
+                                .dt_bias = random_floats(c, inner, -1.0f, 1.0f),
+                                .d = random_floats(c, inner, -1.0f, 1.0f),
+                                .y = c->y,
+                                .pool = c->device_pool};
 }
 
-static int32_t scan_step(struct verify_case *c, const void *args, const struct hb_k_rows *rows,
-                         void *pool, int32_t pool_dtype, void *y) {
-    struct hb_k_selective step = *(const struct hb_k_selective *)args;
-    step.rows = *rows;
-    step.pool = pool;
-    step.state_dtype = pool_dtype;
-    step.y = y;
+static int32_t scan_step(struct verify_case *c, const struct decode *decode) {
+    struct hb_k_selective step = c->args.scan;
+    BECOME_STEP(step, decode);
+    step.state_dtype = decode->state_dtype;
     return c->rig.k->selective_update(&step);
 }
 
-static struct hb_k_short_conv short_conv_args(struct verify_case *c) {
+static int32_t scan_verify(struct verify_case *c) {
+    const struct hb_k_selective_verify args = {
+        .scan = c->args.scan, DRAFTS(c), .states = c->entries};
+    return c->rig.k->selective_verify(&args);
+}
+
+static const struct verify_kind scan_kind = {make_scan, scan_verify, scan_step};
+
+static void make_short_conv(struct verify_case *c) {
     const struct shape *s = &c->s;
     const size_t dim = inner_of(s);
     const int32_t columns = s->width - 1 + c->layout;
     open_pool(c, dim * (size_t)columns, s->act_dtype, dim);
     c->keeps_type = 1;
-    return (struct hb_k_short_conv){.rows = c->rows,
-                                    .dim = (int32_t)dim,
-                                    .width = s->width,
-                                    .columns = columns,
-                                    .act_dtype = s->act_dtype,
-                                    .form = c->form,
-                                    .bcx = random_acts(c, N_TOKENS * 3 * dim),
-                                    .weight = random_floats(c, dim * (size_t)s->width, -1.0f, 1.0f),
-                                    .bias = random_floats(c, dim, -1.0f, 1.0f),
-                                    .y = c->y,
-                                    .pool = c->device_pool};
+    c->args.short_conv =
+        (struct hb_k_short_conv){.rows = c->rows,
+                                 .dim = (int32_t)dim,
+                                 .width = s->width,
+                                 .columns = columns,
+                                 .act_dtype = s->act_dtype,
+                                 .form = c->form,
+                                 .bcx = random_acts(c, N_TOKENS * 3 * dim),
+                                 .weight = random_floats(c, dim * (size_t)s->width, -1.0f, 1.0f),
+                                 .bias = random_floats(c, dim, -1.0f, 1.0f),
+                                 .y = c->y,
+                                 .pool = c->device_pool};
 }
 
-static int32_t short_conv_step(struct verify_case *c, const void *args,
-                               const struct hb_k_rows *rows, void *pool, int32_t pool_dtype,
-                               void *y) {
-    struct hb_k_short_conv step = *(const struct hb_k_short_conv *)args;
-    (void)pool_dtype;
-    step.rows = *rows;
-    step.pool = pool;
-    step.y = y;
+static int32_t short_conv_step(struct verify_case *c, const struct decode *decode) {
+    struct hb_k_short_conv step = c->args.short_conv;
+    BECOME_STEP(step, decode);
     return c->rig.k->short_conv_update(&step);
 }
 
+static int32_t short_conv_verify(struct verify_case *c) {
+    const struct hb_k_short_conv_verify args = {
+        .conv = c->args.short_conv, DRAFTS(c), .windows = c->entries};
+    return c->rig.k->short_conv_verify(&args);
+}
+
+static const struct verify_kind short_conv_kind = {make_short_conv, short_conv_verify,
+                                                   short_conv_step};
+
 static void decay_nodes_equal_decode_steps_along_their_path(void **state) {
     (void)state;
-    for (int i = 0; i < (int)N_CASES; i++) {
-        struct verify_case c;
-        if (!open_case(&c, i, shapes)) {
-            continue;
-        }
-        const struct hb_k_decay decay = decay_args(&c);
-        const struct hb_k_decay_verify args = {.decay = decay,
-                                               .max_draft = MAX_DRAFT,
-                                               .parent_stride = MAX_DRAFT,
-                                               .parent = c.parent,
-                                               .states = c.entries};
-        assert_int_equal(c.rig.k->decay_verify(&args), HB_OK);
-        check_all(&c, decay_step, &decay);
-        close_case(&c);
-    }
+    nodes_equal_decode_steps(&decay_kind, shapes, N_CASES);
 }
 
 static void scan_nodes_equal_decode_steps_along_their_path(void **state) {
     (void)state;
-    for (int i = 0; i < (int)N_CASES; i++) {
-        struct verify_case c;
-        if (!open_case(&c, i, shapes)) {
-            continue;
-        }
-        const struct hb_k_selective scan = scan_args(&c);
-        const struct hb_k_selective_verify args = {.scan = scan,
-                                                   .max_draft = MAX_DRAFT,
-                                                   .parent_stride = MAX_DRAFT,
-                                                   .parent = c.parent,
-                                                   .states = c.entries};
-        assert_int_equal(c.rig.k->selective_verify(&args), HB_OK);
-        check_all(&c, scan_step, &scan);
-        close_case(&c);
-    }
+    nodes_equal_decode_steps(&scan_kind, shapes, N_CASES);
 }
 
 static void short_conv_nodes_equal_decode_steps_along_their_path(void **state) {
     (void)state;
-    for (int i = 0; i < (int)N_CASES; i++) {
-        struct verify_case c;
-        if (!open_case(&c, i, shapes)) {
-            continue;
-        }
-        const struct hb_k_short_conv conv = short_conv_args(&c);
-        const struct hb_k_short_conv_verify args = {.conv = conv,
-                                                    .max_draft = MAX_DRAFT,
-                                                    .parent_stride = MAX_DRAFT,
-                                                    .parent = c.parent,
-                                                    .windows = c.entries};
-        assert_int_equal(c.rig.k->short_conv_verify(&args), HB_OK);
-        check_all(&c, short_conv_step, &conv);
-        close_case(&c);
-    }
+    nodes_equal_decode_steps(&short_conv_kind, shapes, N_CASES);
 }
 
 /* Column k of a strip's window t is column t + k of the strip. */
@@ -180,7 +154,8 @@ static void strips_hold_the_windows_of_a_chain(void **state) {
     for (int i = 0; i < 2; i++) {
         struct verify_case c;
         assert_true(open_case(&c, i * CASES_PER_SHAPE, shapes));
-        const struct hb_k_short_conv conv = short_conv_args(&c);
+        make_short_conv(&c);
+        const struct hb_k_short_conv conv = c.args.short_conv;
         const int32_t columns = conv.columns;
         const int32_t n_columns = MAX_DRAFT + columns - 1;
         const size_t n = (size_t)(N_ROWS * conv.dim * n_columns);

@@ -15,131 +15,91 @@ static size_t dim_of(const struct shape *s) {
     return (size_t)s->heads * (size_t)s->p + 2 * (size_t)s->groups * (size_t)s->n;
 }
 
-static struct hb_k_conv conv_args(struct verify_case *c) {
+static void make_conv(struct verify_case *c) {
     const size_t dim = dim_of(&c->s);
     open_pool(c, dim * (size_t)(c->s.width - 1), c->s.act_dtype, dim);
     c->keeps_type = 1;
-    return (struct hb_k_conv){.rows = c->rows,
-                              .dim = (int32_t)dim,
-                              .width = c->s.width,
-                              .act_dtype = c->s.act_dtype,
-                              .form = c->form,
-                              .defect = c->defect,
-                              .x = random_acts(c, N_TOKENS * dim),
-                              .weight = random_floats(c, dim * (size_t)c->s.width, -1.0f, 1.0f),
-                              .bias = random_floats(c, dim, -1.0f, 1.0f),
-                              .y = c->y,
-                              .pool = c->device_pool};
+    c->args.conv =
+        (struct hb_k_conv){.rows = c->rows,
+                           .dim = (int32_t)dim,
+                           .width = c->s.width,
+                           .act_dtype = c->s.act_dtype,
+                           .form = c->form,
+                           .defect = c->defect,
+                           .x = random_acts(c, N_TOKENS * dim),
+                           .weight = random_floats(c, dim * (size_t)c->s.width, -1.0f, 1.0f),
+                           .bias = random_floats(c, dim, -1.0f, 1.0f),
+                           .y = c->y,
+                           .pool = c->device_pool};
 }
 
-static struct hb_k_ssm ssm_args(struct verify_case *c) {
-    const struct shape *s = &c->s;
-    const size_t heads = (size_t)s->heads;
-    open_pool(c, heads * (size_t)(s->p * s->n), s->state_dtype, heads * (size_t)s->p);
-    return (struct hb_k_ssm){.rows = c->rows,
-                             .n_heads = s->heads,
-                             .head_dim = s->p,
-                             .state_size = s->n,
-                             .n_groups = s->groups,
-                             .chunk_size = 4,
-                             .act_dtype = s->act_dtype,
-                             .state_dtype = s->state_dtype,
-                             .dt_softplus = 1,
-                             .dt_clamp = HB_DT_CLAMP_LIMIT,
-                             .dt_lo = 0.1f,
-                             .dt_hi = 1.0f,
-                             .form = c->form,
-                             .defect = c->defect,
-                             .xbc = random_acts(c, N_TOKENS * dim_of(s)),
-                             .dt = random_acts(c, N_TOKENS * heads),
-                             .a = random_floats(c, heads, -3.0f, -0.1f),
-                             .dt_bias = random_floats(c, heads, -1.0f, 1.0f),
-                             .d = random_floats(c, heads, -1.0f, 1.0f),
-                             .y = c->y,
-                             .pool = c->device_pool};
-}
-
-static int32_t conv_step(struct verify_case *c, const void *args, const struct hb_k_rows *rows,
-                         void *pool, int32_t pool_dtype, void *y) {
-    struct hb_k_conv step = *(const struct hb_k_conv *)args;
-    (void)pool_dtype;
-    step.rows = *rows;
-    step.pool = pool;
-    step.y = y;
+static int32_t conv_step(struct verify_case *c, const struct decode *decode) {
+    struct hb_k_conv step = c->args.conv;
+    BECOME_STEP(step, decode);
     return c->rig.k->conv_update(&step);
 }
 
-static int32_t ssm_step(struct verify_case *c, const void *args, const struct hb_k_rows *rows,
-                        void *pool, int32_t pool_dtype, void *y) {
-    struct hb_k_ssm step = *(const struct hb_k_ssm *)args;
-    step.rows = *rows;
-    step.pool = pool;
-    step.state_dtype = pool_dtype;
-    step.y = y;
+static int32_t conv_verify(struct verify_case *c) {
+    const struct hb_k_conv_verify args = {.conv = c->args.conv, DRAFTS(c), .windows = c->entries};
+    return c->rig.k->conv_verify(&args);
+}
+
+static const struct verify_kind conv_kind = {make_conv, conv_verify, conv_step};
+
+static void make_ssm(struct verify_case *c) {
+    const struct shape *s = &c->s;
+    const size_t heads = (size_t)s->heads;
+    open_pool(c, heads * (size_t)(s->p * s->n), s->state_dtype, heads * (size_t)s->p);
+    c->args.ssm = (struct hb_k_ssm){.rows = c->rows,
+                                    .n_heads = s->heads,
+                                    .head_dim = s->p,
+                                    .state_size = s->n,
+                                    .n_groups = s->groups,
+                                    .chunk_size = 4,
+                                    .act_dtype = s->act_dtype,
+                                    .state_dtype = s->state_dtype,
+                                    .dt_softplus = 1,
+                                    .dt_clamp = HB_DT_CLAMP_LIMIT,
+                                    .dt_lo = 0.1f,
+                                    .dt_hi = 1.0f,
+                                    .form = c->form,
+                                    .defect = c->defect,
+                                    .xbc = random_acts(c, N_TOKENS * dim_of(s)),
+                                    .dt = random_acts(c, N_TOKENS * heads),
+                                    .a = random_floats(c, heads, -3.0f, -0.1f),
+                                    .dt_bias = random_floats(c, heads, -1.0f, 1.0f),
+                                    .d = random_floats(c, heads, -1.0f, 1.0f),
+                                    .y = c->y,
+                                    .pool = c->device_pool};
+}
+
+static int32_t ssm_step(struct verify_case *c, const struct decode *decode) {
+    struct hb_k_ssm step = c->args.ssm;
+    BECOME_STEP(step, decode);
+    step.state_dtype = decode->state_dtype;
     return c->rig.k->ssm_update(&step);
 }
 
+static int32_t ssm_verify(struct verify_case *c) {
+    const struct hb_k_ssm_verify args = {.ssm = c->args.ssm, DRAFTS(c), .states = c->entries};
+    return c->rig.k->ssm_verify(&args);
+}
+
+static const struct verify_kind ssm_kind = {make_ssm, ssm_verify, ssm_step};
+
 static void conv_nodes_equal_decode_steps_along_their_path(void **state) {
     (void)state;
-    for (int i = 0; i < N_CASES; i++) {
-        struct verify_case c;
-        if (!open_case(&c, i, shapes)) {
-            continue;
-        }
-        const struct hb_k_conv conv = conv_args(&c);
-        const struct hb_k_conv_verify args = {.conv = conv,
-                                              .max_draft = MAX_DRAFT,
-                                              .parent_stride = MAX_DRAFT,
-                                              .parent = c.parent,
-                                              .windows = c.entries};
-        assert_int_equal(c.rig.k->conv_verify(&args), HB_OK);
-        check_all(&c, conv_step, &conv);
-        close_case(&c);
-    }
+    nodes_equal_decode_steps(&conv_kind, shapes, N_CASES);
 }
 
 static void ssm_nodes_equal_decode_steps_along_their_path(void **state) {
     (void)state;
-    for (int i = 0; i < N_CASES; i++) {
-        struct verify_case c;
-        if (!open_case(&c, i, shapes)) {
-            continue;
-        }
-        const struct hb_k_ssm ssm = ssm_args(&c);
-        const struct hb_k_ssm_verify args = {.ssm = ssm,
-                                             .max_draft = MAX_DRAFT,
-                                             .parent_stride = MAX_DRAFT,
-                                             .parent = c.parent,
-                                             .states = c.entries};
-        assert_int_equal(c.rig.k->ssm_verify(&args), HB_OK);
-        check_all(&c, ssm_step, &ssm);
-        close_case(&c);
-    }
+    nodes_equal_decode_steps(&ssm_kind, shapes, N_CASES);
 }
 
 static void a_chain_given_as_a_tree_is_the_chain_with_fp32_states(void **state) {
     (void)state;
-    for (int form = 0; form < HB_N_FORMS; form++) {
-        struct verify_case c;
-        struct array out[2], entries[2];
-        assert_true(open_case(&c, 12 * form, shapes));
-        const struct hb_k_ssm ssm = ssm_args(&c);
-        const int32_t chain[N_ROWS][MAX_DRAFT] = {
-            {0, 0, 1, 2, 3, 4}, {0, 0, 1, 2, 3, 4}, {0, 0, 1, 2, 3, 4}};
-        struct hb_k_ssm_verify args = {.ssm = ssm, .max_draft = MAX_DRAFT, .states = c.entries};
-        for (int i = 0; i < 2; i++) {
-            args.parent = i == 1 ? rig_device(&c.rig, chain, sizeof chain) : NULL;
-            assert_int_equal(c.rig.k->ssm_verify(&args), HB_OK);
-            out[i] = array_read(&c.rig, c.y, N_TOKENS * c.width, c.s.act_dtype);
-            entries[i] = array_read(&c.rig, c.entries, N_ROWS * MAX_DRAFT * c.entry, c.dtype);
-        }
-        assert_true(array_same(&out[0], &out[1]) && array_same(&entries[0], &entries[1]));
-        for (int i = 0; i < 2; i++) {
-            array_free(&out[i]);
-            array_free(&entries[i]);
-        }
-        close_case(&c);
-    }
+    chain_as_a_tree_is_the_chain(&ssm_kind, shapes);
 }
 
 static void stored_window_defect_writes_live_slots_only(void **state) {
@@ -147,10 +107,8 @@ static void stored_window_defect_writes_live_slots_only(void **state) {
     struct verify_case c;
     assert_true(open_case(&c, 0, shapes));
     c.defect = HB_DEFECT_VERIFY_CONV_STORED;
-    const struct hb_k_conv conv = conv_args(&c);
-    const struct hb_k_conv_verify args = {
-        .conv = conv, .max_draft = MAX_DRAFT, .windows = c.entries};
-    assert_int_equal(c.rig.k->conv_verify(&args), HB_OK);
+    make_conv(&c);
+    assert_int_equal(conv_verify(&c), HB_OK);
     struct array after = array_read(&c.rig, c.device_pool, c.pool.n, c.dtype);
     for (size_t s = 0; s <= N_SLOTS; s++) {
         const int same = memcmp((float *)after.bytes + s * c.entry,

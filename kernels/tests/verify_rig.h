@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Draft verification in the kernel tests: rows, trees and chains, entries; the output and the
  * stored entry of each node against decode steps along its path, bit for bit; pools, padding rows
- * and unused entries keep their bytes. The including file has the shapes, the arguments and the
- * decode step. */
+ * and unused entries keep their bytes. The including file has the shapes and the kinds: what makes
+ * the arguments, the verify, the decode step. */
 #ifndef HB_KERNELS_TESTS_VERIFY_RIG_H
 #define HB_KERNELS_TESTS_VERIFY_RIG_H
 
@@ -19,10 +19,21 @@ static const int32_t slots[N_ROWS] = {3, -1, 1};
 static const int32_t trees[N_ROWS][MAX_DRAFT] = {
     {0, 0, 0, 1, 2, 77}, {77, 77, 77, 77, 77, 77}, {0, 0, 1, 77, 77, 77}};
 
+/* Of the kernel whose verify is tested. */
+union kind_args {
+    struct hb_k_conv conv;
+    struct hb_k_ssm ssm;
+    struct hb_k_decay decay;
+    struct hb_k_selective scan;
+    struct hb_k_short_conv short_conv;
+    struct hb_k_delta delta;
+};
+
 /* One verify, and what decode steps need. */
 struct verify_case {
     struct rig rig;
     struct shape s;
+    union kind_args args;
     int32_t is_tree, form, defect, layout;
     int32_t qsl[N_ROWS + 1];
     const int32_t *steps; /* device 0, 1, ..: any token as a row of its own */
@@ -35,6 +46,27 @@ struct verify_case {
     size_t width;       /* elements of y per token */
     int32_t keeps_type; /* a chain's running state has the pool's type: conv inputs */
 };
+
+/* One decode step of a row: the token as a row of its own. */
+struct decode {
+    struct hb_k_rows rows;
+    void *pool;
+    int32_t state_dtype; /* of that pool */
+    void *y;
+};
+
+struct verify_kind {
+    void (*make)(struct verify_case *c); /* opens the pool, then sets args */
+    int32_t (*verify)(struct verify_case *c);
+    int32_t (*step)(struct verify_case *c, const struct decode *decode);
+};
+
+/* The members of a verify's arguments that are the same for all kinds. */
+#define DRAFTS(c) .max_draft = MAX_DRAFT, .parent_stride = MAX_DRAFT, .parent = (c)->parent
+
+/* Turns arguments of a verify into those of a decode step. */
+#define BECOME_STEP(args, decode)                                                                  \
+    ((args).rows = (decode)->rows, (args).pool = (decode)->pool, (args).y = (decode)->y)
 
 static inline void open_rows(struct verify_case *c) {
     int32_t steps[N_TOKENS + 1];
@@ -93,13 +125,9 @@ static inline int32_t path_to(const struct verify_case *c, int32_t row, int32_t 
     return n;
 }
 
-/* The kernel of one decode step of a row: the token as a row of its own. */
-typedef int32_t (*step_fn)(struct verify_case *c, const void *args, const struct hb_k_rows *rows,
-                           void *pool, int32_t pool_dtype, void *y);
-
 /* Node t of a row against decode steps: a chain never rounds the running state, so its reference
  * pool is fp32 and rounded at the end; a tree reads the rounded entry back, as decode does. */
-static inline void check_node(struct verify_case *c, step_fn step, const void *args, int32_t row,
+static inline void check_node(struct verify_case *c, const struct verify_kind *kind, int32_t row,
                               int32_t t, const struct array *y, const struct array *entries) {
     const int32_t dtype = c->is_tree ? c->dtype : HB_FP32;
     struct array before = array_make(c->pool.n, dtype);
@@ -116,9 +144,13 @@ static inline void check_node(struct verify_case *c, step_fn step, const void *a
     int32_t path[MAX_DRAFT];
     const int32_t n = path_to(c, row, t, path);
     for (int32_t i = 0; i < n; i++) {
-        const struct hb_k_rows rows = {
-            .n_rows = 1, .qsl = c->steps + c->qsl[row] + path[i], .slots = c->device_slots + row};
-        assert_int_equal(step(c, args, &rows, pool, start->dtype, out), HB_OK);
+        const struct decode decode = {.rows = {.n_rows = 1,
+                                               .qsl = c->steps + c->qsl[row] + path[i],
+                                               .slots = c->device_slots + row},
+                                      .pool = pool,
+                                      .state_dtype = start->dtype,
+                                      .y = out};
+        assert_int_equal(kind->step(c, &decode), HB_OK);
     }
     struct array got_y = array_read(&c->rig, out, y->n, y->dtype);
     struct array got_pool = array_read(&c->rig, pool, start->n, start->dtype);
@@ -141,7 +173,7 @@ static inline void check_node(struct verify_case *c, step_fn step, const void *a
 }
 
 /* All nodes, then what must not have changed. */
-static inline void check_all(struct verify_case *c, step_fn step, const void *args) {
+static inline void check_all(struct verify_case *c, const struct verify_kind *kind) {
     const size_t n = N_ROWS * MAX_DRAFT * c->entry;
     struct array y = array_read(&c->rig, c->y, N_TOKENS * c->width, c->s.act_dtype);
     struct array entries = array_read(&c->rig, c->entries, n, c->dtype);
@@ -149,7 +181,7 @@ static inline void check_all(struct verify_case *c, step_fn step, const void *ar
     for (int32_t r = 0; r < N_ROWS; r++) {
         for (int32_t t = 0; t < MAX_DRAFT; t++) {
             if (slots[r] >= 0 && t < lens[r]) {
-                check_node(c, step, args, r, t, &y, &entries);
+                check_node(c, kind, r, t, &y, &entries);
                 continue;
             }
             for (size_t i = 0; i < c->entry; i++) { /* poison */
@@ -186,6 +218,45 @@ static inline int open_case(struct verify_case *c, int i, const struct shape *sh
 static inline void close_case(struct verify_case *c) {
     array_free(&c->pool);
     rig_close(&c->rig);
+}
+
+static inline void nodes_equal_decode_steps(const struct verify_kind *kind,
+                                            const struct shape *shapes, int n_cases) {
+    for (int i = 0; i < n_cases; i++) {
+        struct verify_case c;
+        if (!open_case(&c, i, shapes)) {
+            continue;
+        }
+        kind->make(&c);
+        assert_int_equal(kind->verify(&c), HB_OK);
+        check_all(&c, kind);
+        close_case(&c);
+    }
+}
+
+/* A chain given by parents is the chain, bit for bit: with fp32 states, as the first shape has. */
+static inline void chain_as_a_tree_is_the_chain(const struct verify_kind *kind,
+                                                const struct shape *shapes) {
+    const int32_t chain[N_ROWS][MAX_DRAFT] = {
+        {0, 0, 1, 2, 3, 4}, {0, 0, 1, 2, 3, 4}, {0, 0, 1, 2, 3, 4}};
+    for (int form = 0; form < HB_N_FORMS; form++) {
+        struct verify_case c;
+        struct array out[2], entries[2];
+        assert_true(open_case(&c, CASES_PER_SHAPE / HB_N_FORMS * form, shapes));
+        kind->make(&c);
+        for (int i = 0; i < 2; i++) {
+            c.parent = i == 1 ? rig_device(&c.rig, chain, sizeof chain) : NULL;
+            assert_int_equal(kind->verify(&c), HB_OK);
+            out[i] = array_read(&c.rig, c.y, N_TOKENS * c.width, c.s.act_dtype);
+            entries[i] = array_read(&c.rig, c.entries, N_ROWS * MAX_DRAFT * c.entry, c.dtype);
+        }
+        assert_true(array_same(&out[0], &out[1]) && array_same(&entries[0], &entries[1]));
+        for (int i = 0; i < 2; i++) {
+            array_free(&out[i]);
+            array_free(&entries[i]);
+        }
+        close_case(&c);
+    }
 }
 
 #endif
