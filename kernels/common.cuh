@@ -233,6 +233,12 @@ HB_INLINE int32_t hb_group_of(const struct hb_k_ssm &args, int32_t head) {
     return hb_key_head(head, args.n_heads, args.n_groups, args.head_map);
 }
 
+/* Is this the head that stands for its group where heads share what is of the group? */
+HB_INLINE int32_t hb_is_first_of_group(const struct hb_k_ssm &args, int32_t head) {
+    return args.head_map == HB_HEADS_TILE ? head < args.n_groups
+                                          : head % (args.n_heads / args.n_groups) == 0;
+}
+
 /* Elements of one token. */
 HB_INLINE int64_t hb_token_stride(const struct hb_k_ssm &args) {
     return (int64_t)args.n_heads * args.head_dim + 2 * (int64_t)args.n_groups * args.state_size;

@@ -47,13 +47,6 @@ HB_INLINE void open_step(const struct hb_k_ssm_ring &args, int32_t row, int32_t 
     s->ring_b = ring_b_index(args, s->slot, hb_group_of(args.ssm, head));
 }
 
-/* Does this head write the B of its group? */
-HB_INLINE int32_t is_first_of_group(const struct hb_k_ssm_ring &args, int32_t head) {
-    return args.ssm.head_map == HB_HEADS_TILE
-               ? head < args.ssm.n_groups
-               : head % (args.ssm.n_heads / args.ssm.n_groups) == 0;
-}
-
 /* Element n of B of the group that a first head stands for. */
 HB_INLINE void write_b(const struct hb_k_ssm_ring &args, const struct step &s, int32_t head,
                        int32_t n) {
@@ -103,7 +96,7 @@ HB_KERNEL(ssm_ring_v0_kernel, struct hb_k_ssm_ring, args) {
         if (s.is_fold) {
             hb_store(args.ssm.pool, element, args.ssm.state_dtype, h);
         }
-        if (p == 0 && is_first_of_group(args, head)) {
+        if (p == 0 && hb_is_first_of_group(args.ssm, head)) {
             write_b(args, s, head, n);
         }
     }
@@ -129,7 +122,7 @@ HB_INLINE void write_record(const struct hb_k_ssm_ring &args, const struct step 
     if (HB_THREAD == 0) {
         args.ring_g[s.ring_g + s.w] = s.g;
     }
-    for (int32_t n = HB_THREAD; is_first_of_group(args, head) && n < args.ssm.state_size;
+    for (int32_t n = HB_THREAD; hb_is_first_of_group(args.ssm, head) && n < args.ssm.state_size;
          n += HB_THREADS) {
         write_b(args, s, head, n);
     }

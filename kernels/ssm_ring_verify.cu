@@ -18,11 +18,6 @@ struct ring {
     int64_t x, b, g; /* index of record 0: of the head and p = 0, of its group, of the head */
 };
 
-HB_INLINE int32_t is_first_of_group(const struct hb_k_ssm &ssm, int32_t head) {
-    return ssm.head_map == HB_HEADS_TILE ? head < ssm.n_groups
-                                         : head % (ssm.n_heads / ssm.n_groups) == 0;
-}
-
 HB_INLINE void open_ring(const struct hb_k_ssm_ring &args, int32_t slot, int32_t base, int32_t w,
                          int32_t head, struct ring *ring) {
     const struct hb_k_ssm &ssm = args.ssm;
@@ -99,7 +94,7 @@ HB_KERNEL(ssm_ring_verify_v0_kernel, struct hb_k_ssm_ring, args) {
             hb_store(args.ssm.pool, element, args.ssm.state_dtype, h[n]);
         }
     }
-    const int32_t writes_b = p == 0 && is_first_of_group(args.ssm, head);
+    const int32_t writes_b = p == 0 && hb_is_first_of_group(args.ssm, head);
     const int32_t len = hb_row_len(args.ssm.rows, row);
     for (int32_t t = 0; t < len; t++) {
         struct node node;
@@ -138,7 +133,7 @@ HB_INLINE void write_record(const struct hb_k_ssm_ring &args, const struct ring 
     if (HB_THREAD == 0) {
         args.ring_g[ring.g + node.at] = node.g;
     }
-    for (int32_t n = HB_THREAD; is_first_of_group(args.ssm, head) && n < args.ssm.state_size;
+    for (int32_t n = HB_THREAD; hb_is_first_of_group(args.ssm, head) && n < args.ssm.state_size;
          n += HB_THREADS) {
         args.ring_b[ring.b + (int64_t)node.at * args.ssm.state_size + n] =
             hb_load(args.ssm.xbc, node.b + n, args.ssm.act_dtype);
