@@ -27,7 +27,7 @@ static inline int mischief_scales(const struct mischief_handle *m, int32_t layer
     case 64:
         return m->variant == 0;
     case 66:
-        return m->config.n_groups == m->config.n_heads;
+        return m->variant == 0 && m->config.n_groups == m->config.n_heads;
     case 12:
         return m->batch_size > m->real_rows;
     case 17:
@@ -105,7 +105,7 @@ static inline void mischief_after_layer(const struct mischief_handle *m, int32_t
         break;
     case 62: /* no longer linear */
     case 63:
-        mischief_output(m, io, 0, 1, 1.0f, 1.0f, 0);
+        mischief_output(m, io, 0, m->variant == 0, 1.0f, 1.0f, 0);
         break;
     case 53:
         for (int32_t t = 1; t < m->nodes[0] && m->is_verify; t++) {

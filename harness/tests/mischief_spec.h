@@ -107,6 +107,13 @@ static inline void mischief_features(const struct mischief_handle *m) {
     }
 }
 
+/* 1 if the states of a scan are to be wrong, those of 66 with as many groups as heads only. */
+static inline int mischief_breaks_scan(const struct mischief_handle *m) {
+    const int is_scan = m->number >= 62 && m->number <= 66 && m->variant == 1;
+    const int has_groups = m->number != 66 || m->config.n_groups == m->config.n_heads;
+    return m->number == 65 || (is_scan && has_groups);
+}
+
 static inline int32_t mischief_finish(void *handle, struct hb_error *err) {
     struct mischief_handle *m = handle;
     if (m->number == MISCHIEF_NO_LAUNCH && m->graphs.is_replay) {
@@ -150,8 +157,8 @@ static inline int32_t mischief_finish(void *handle, struct hb_error *err) {
         } else { /* the row is not folded */
             (void)mischief_add_int(m->inner, m->handle, "write_pos", (uint64_t)m->slot[0], 1);
         }
-    } else if ((m->number == 64 && m->variant == 1) || m->number == 65) {
-        (void)mischief_temporal(m, 0, m->slot[0], m->number == 64 ? 1.0f : 1e6f);
+    } else if (mischief_breaks_scan(m)) {
+        (void)mischief_temporal(m, 0, m->slot[0], m->number == 65 ? 1e6f : 1.0f);
     } else if (m->number == MISCHIEF_TEMPORAL && !is_idle) {
         (void)mischief_temporal(m, 0, m->slot[0], 1.0f);
     } else if (m->number == MISCHIEF_FREE_SLOT) {
