@@ -286,6 +286,11 @@ static int32_t check_lists(const struct hb_pool *pool, int32_t n, struct hb_erro
     return check_list("free_ids", pool->free_ids, n, pool->n_ids, err);
 }
 
+/* What the id held is gone: a verify that read it can no longer be committed (rule 115). */
+static void new_generation(struct hb_pool *pool, int32_t id) {
+    pool->generation[id] = (int32_t)((uint32_t)pool->generation[id] + 1U);
+}
+
 /* Takes the first n entries off a list; what is left behind the free ones reads 0. */
 static void pop_list(int32_t *list, int32_t *count, int32_t n_free, int32_t n) {
     memmove(list, list + n, (size_t)(n_free - n) * sizeof(int32_t));
@@ -321,7 +326,7 @@ int32_t hb_pool_take(struct hb_pool *pool, int32_t n, int32_t kind, int32_t *ids
         const int32_t slot = pool->ids[i];
         ids[i] = pool->v2p != NULL ? pool->free_ids[i] : slot;
         pool->slot_kind[slot] = kind;
-        pool->generation[ids[i]] = (int32_t)((uint32_t)pool->generation[ids[i]] + 1U);
+        new_generation(pool, ids[i]);
         if (pool->v2p != NULL) {
             pool->v2p[ids[i]] = slot;
         }
@@ -427,6 +432,7 @@ int32_t hb_pool_copy(struct hb_pool *pool, int32_t src, int32_t dst, struct hb_e
     status = run_pairs(pool, 1, PAIRS_COPY, err);
     if (status == HB_OK) {
         clear_cursors(pool, pool->ids[0]);
+        new_generation(pool, dst);
     }
     return status;
 }

@@ -29,7 +29,7 @@ struct hb_pool {
     int32_t *free_list;   /* [NS], the first *n_free are free, the rest 0 */
     int32_t *n_free;      /* [1] */
     int32_t *req_to_slot; /* [req_pool_size] ids */
-    int32_t *generation;  /* [NI+1] times that the id was given out, modulo 2^32 */
+    int32_t *generation;  /* [NI+1] times that the id was given out or copied over, modulo 2^32 */
     int32_t *v2p;         /* [NV+1] slot of an id, -1: free, entry 0 is 0; null: ids are slots */
     int32_t *free_ids;    /* [NV] as free_list; null without v2p */
     int32_t *n_free_ids;  /* [1]; null without v2p */

@@ -126,7 +126,7 @@ static int32_t check_freed(const struct commit *c) {
     return HB_OK;
 }
 
-/* Rule 115: free, and given to somebody else. */
+/* Rule 115: freed and given to somebody else, or copied over. */
 static int32_t check_stale(const struct commit *c) {
     for (int32_t r = 0; r < c->n_rows; r++) {
         const int32_t id = c->h->verify_ids[r];

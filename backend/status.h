@@ -148,7 +148,7 @@ enum hb_status {
     X(112, COMMIT_SLOT_FREED, ERR_FREED, "slot", "row {r} of the commit has slot {v}, which is free")                                        \
     X(113, COMMIT_TRACK_FREED, ERR_FREED, "track_indices", "track_indices[{r}] is slot {v}, which is free")                                 \
     X(114, RING_PENDING, ERR_STATE, "write_pos", "slot {v} of row {r} has {l} records in its replay ring that are not folded")              \
-    X(115, COMMIT_SLOT_STALE, ERR_FREED, "slot", "slot {v} of row {r} was freed and taken again after the verify")                          \
+    X(115, COMMIT_SLOT_STALE, ERR_FREED, "slot", "slot {v} of row {r} was freed and taken again, or copied over, after the verify")         \
     X(116, RING_LAYERS, ERR_STATE, "layer", "layer {v} did not run in a decode or verify with the replay ring")                             \
     X(120, SLOT_DUPLICATE, ERR_DUPLICATE, "req_pool_indices", "row {r} shares state slot {v} with row {l}")                                 \
     X(121, TRACK_DUPLICATE, ERR_DUPLICATE, "mamba_track_indices", "mamba_track_indices[{r}] shares slot {v} with row {l}")                  \

@@ -16,7 +16,7 @@ struct hb_slot_model {
     int32_t *v2p;          /* [NV+1] slot of an id, -1: free; v2p[0] = 0 */
     int32_t *free_ids;     /* [NV] ids, first in first out; its first n_free_ids are free, the rest 0 */
     int32_t n_free_ids;
-    int64_t *generation;   /* [NI+1] times that the id was given out, NI = NV or NS */
+    int64_t *generation;   /* [NI+1] times that the id was given out or copied over, NI = NV or NS */
     int32_t ring_length;   /* L, 0: no ring */
     int32_t *write_pos;    /* [NS+1] cursor of the replay ring: records that are not folded */
     int32_t commits;       /* 1: verifies and commits own the ring; base, flush and max_draft count then only */
@@ -40,8 +40,8 @@ int hb_ring_commits(const struct hb_config *config);
 /* The mode whose forwards append to the ring, if there is one; and whether this one's do. */
 int32_t hb_ring_mode(const struct hb_config *config);
 int hb_ring_has_mode(const struct hb_config *config, int32_t mode);
-/* The slot holds a whole state: no record is left. */
-void hb_slot_model_folded(struct hb_slot_model *m, int32_t slot);
+/* The id's slot holds another state now, a whole one: no record is left, and no verify of the id can be committed. */
+void hb_slot_model_copied(struct hb_slot_model *m, int32_t id);
 /* A verify of the slot ends: what it folded has left the ring. */
 void hb_slot_model_ring_verified(struct hb_slot_model *m, int32_t slot);
 /* A commit of n tokens after `left` records, those that the verify left. */

@@ -250,6 +250,19 @@ static int new_commit_stale(struct hb_case *c, struct hb_spot *p) {
     return 1;
 }
 
+/* Another slot, a fresh one, is copied onto the row's. */
+static int new_commit_over(struct hb_case *c, struct hb_spot *p) {
+    const struct hb_drafted *d = &p->h.drafted;
+    if (!d->is_valid || d->n_rows == 0 || !has_room(c, 3) || p->h.n_free == 0 ||
+        p->h.take[d->take[0]].is_free) {
+        return 0;
+    }
+    append(c, HB_STEP_TAKE)->slot_kind = 1;
+    (void)slot_step(c, HB_STEP_COPY, p->h.n_takes, d->take[0]);
+    append(c, HB_STEP_COMMIT)->n_rows = 1;
+    return 1;
+}
+
 /* --- graphs --------------------------------------------------------------------------------------------------------- */
 
 static int new_graph_init(struct hb_case *c, struct hb_spot *p) {
@@ -315,6 +328,7 @@ int hb_recipe_steps(struct hb_case *c, struct hb_spot *p, enum on_step on) {
         [NEW_COMMIT] = new_commit,
         [NEW_COMMIT_FREED] = new_commit_freed,
         [NEW_COMMIT_STALE] = new_commit_stale,
+        [NEW_COMMIT_OVER] = new_commit_over,
         [NEW_FREE_PAIR] = new_free_pair,
         [NEW_COPY_PENDING] = new_copy_pending,
         [NEW_EXTEND_PENDING] = new_extend_pending,

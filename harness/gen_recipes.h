@@ -25,6 +25,7 @@ enum on_step {
     NEW_COMMIT,       /* without a verify before it */
     NEW_COMMIT_FREED, /* after one of its rows has given its slot back */
     NEW_COMMIT_STALE, /* and the slot was taken again */
+    NEW_COMMIT_OVER,  /* and the slot was copied over */
     NEW_FREE_PAIR,    /* one slot named twice */
     NEW_COPY_PENDING, /* of a slot with records in its ring */
     NEW_EXTEND_PENDING,

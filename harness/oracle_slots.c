@@ -76,7 +76,7 @@ int32_t hb_oracle_slot_copy(void *handle, int32_t src, int32_t dst, struct hb_er
             hb_oracle_state_copy(&o->layer[l], from, to);
         }
     }
-    hb_slot_model_folded(&o->slots, to);
+    hb_slot_model_copied(&o->slots, dst);
     return HB_OK;
 }
 

@@ -79,7 +79,7 @@ static void want_move(struct hb_run *r, const struct move *m) {
 
 static int is_unknown(const struct hb_run *r, const struct move *m) {
     const struct hb_verified_row *row = &r->verified.row[m->row];
-    return row->slot == 0 || m->is_shared || (r->slots.commits && row->is_replaced);
+    return row->slot == 0 || m->is_shared;
 }
 
 /* The state after the move's node, as a fold of its row's records stores it. */

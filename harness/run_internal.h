@@ -90,7 +90,7 @@ struct hb_twist {
 struct hb_verified_row {
     int32_t request; /* of the case */
     int32_t slot, stream, is_known; /* slot 0: nothing is predicted; known: the reference states exist */
-    int32_t left, is_replaced; /* records that the verify left in the ring; the slot has been copied over since */
+    int32_t left;    /* records that the verify left in the ring */
     int64_t pos;                    /* tokens before the verify */
     int64_t branch[HB_MAX_DRAFT];
     int32_t depth[HB_MAX_DRAFT];

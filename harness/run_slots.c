@@ -184,14 +184,6 @@ int hb_run_take_slots(struct hb_run *r, int32_t n, int32_t kind, int32_t *ids) {
     return ok && !hb_run_done(r);
 }
 
-/* The records that a verify left are no part of what its row's slot holds now. */
-static void note_replaced(struct hb_run *r, int32_t id) {
-    const struct hb_verify_phase *v = &r->verified.phase;
-    for (int32_t i = 0; v->has_verify && i < v->real_rows; i++) {
-        r->verified.row[i].is_replaced |= v->slots[i] == id;
-    }
-}
-
 void hb_run_copy_slot(struct hb_run *r, int32_t src, int32_t dst, const char *place) {
     struct hb_error got = {.struct_size = sizeof got};
     struct hb_error want = {.struct_size = sizeof want};
@@ -205,8 +197,7 @@ void hb_run_copy_slot(struct hb_run *r, int32_t src, int32_t dst, const char *pl
         const int32_t from = hb_run_slot(r, src), to = hb_run_slot(r, dst);
         struct hb_content *content = &r->content[to];
         want_slot(r, SLOT_COPY, to, from);
-        hb_slot_model_folded(&r->slots, to);
-        note_replaced(r, dst);
+        hb_slot_model_copied(&r->slots, dst);
         r->no_memory |= r->content[from].known
                             ? hb_content_copy(r, content, &r->content[from], INT64_MAX) != 0
                             : hb_content_zero(r, content, content->stream) != 0;

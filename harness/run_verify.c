@@ -251,7 +251,6 @@ void hb_run_verify_done(struct hb_run *r, const struct hb_forward *f) {
         to->slot = hb_run_is_predicted(r, row) ? row->slot : 0;
         v->nodes[i] = row->length;
         to->left = row->has_ring ? r->slots.write_pos[row->slot] : 0;
-        to->is_replaced = 0;
         to->stream = row->stream;
         to->pos = row->pos;
         memcpy(to->depth, row->depth, sizeof to->depth);

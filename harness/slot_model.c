@@ -137,10 +137,16 @@ int hb_ring_has_mode(const struct hb_config *config, int32_t mode) {
     return config->ring_length > 0 && mode == hb_ring_mode(config);
 }
 
-void hb_slot_model_folded(struct hb_slot_model *m, int32_t slot) {
+/* The slot holds a whole state: no record is left. */
+static void set_folded(struct hb_slot_model *m, int32_t slot) {
     m->write_pos[slot] = 0;
     m->ring_base[slot] = 0;
     m->ring_flush[slot] = 0;
+}
+
+void hb_slot_model_copied(struct hb_slot_model *m, int32_t id) {
+    set_folded(m, hb_slot_model_slot(m, id));
+    m->generation[id]++;
 }
 
 void hb_slot_model_ring_verified(struct hb_slot_model *m, int32_t slot) {
@@ -173,7 +179,7 @@ void hb_slot_model_take(struct hb_slot_model *m, int32_t n, int32_t kind, int32_
         int32_t slot = m->free_list[i];
         int32_t id = m->n_virtual > 0 ? m->free_ids[i] : slot;
         m->kind[slot] = kind;
-        hb_slot_model_folded(m, slot);
+        set_folded(m, slot);
         m->generation[id]++;
         if (m->n_virtual > 0) {
             m->v2p[id] = slot;

@@ -98,6 +98,24 @@ static void a_copy_needs_a_folded_source(void **state) {
     }
 }
 
+static void a_copy_ends_what_a_verify_read(void **state) {
+    static const int32_t n_virtual[2] = {0, IDS};
+    struct hb_slot_model m;
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        model_init(&m, n_virtual[k]);
+        hb_slot_model_take(&m, 2, HB_SLOT_LIVE, NULL);
+        m.write_pos[hb_slot_model_slot(&m, 1)] = 3;
+        m.write_pos[hb_slot_model_slot(&m, 2)] = 2;
+        hb_slot_model_copied(&m, 1);
+        assert_int_equal(m.write_pos[hb_slot_model_slot(&m, 1)], 0);
+        assert_int_equal(m.write_pos[hb_slot_model_slot(&m, 2)], 2);
+        assert_int_equal(m.generation[1], 2);
+        assert_int_equal(m.generation[2], 1);
+        hb_slot_model_destroy(&m);
+    }
+}
+
 static void only_a_checkpoint_is_published(void **state) {
     static const int32_t n_virtual[2] = {0, IDS};
     struct hb_slot_model m;
@@ -246,7 +264,7 @@ static void verifies_and_commits_move_the_ring(void **state) {
     m.ring_flush[3] = 1;
     assert_int_equal(hb_slot_model_copy(&copy, &m), HB_OK);
     assert_true(copy.ring_base[3] == 5 && copy.ring_flush[3] == 1 && copy.commits == 1);
-    hb_slot_model_folded(&copy, 3);
+    hb_slot_model_copied(&copy, 1); /* whose slot is 3 */
     assert_true(copy.ring_base[3] == 0 && copy.ring_flush[3] == 0 && copy.write_pos[3] == 0);
     hb_slot_model_ring_commit(&m, 0, 0, 4); /* the reserved slot never changes */
     m.ring_flush[0] = 1;
@@ -299,6 +317,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slot_operations_check_counts_kinds_and_ids),
         cmocka_unit_test(a_copy_needs_a_folded_source),
+        cmocka_unit_test(a_copy_ends_what_a_verify_read),
         cmocka_unit_test(only_a_checkpoint_is_published),
         cmocka_unit_test(only_virtual_ids_move_and_only_to_a_free_slot),
         cmocka_unit_test(freed_slots_come_back_last),
