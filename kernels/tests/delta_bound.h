@@ -1,33 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A case of the delta rule kernels, and the recurrence in double arithmetic with the bounds of
+ * The recurrence of the delta rule in double arithmetic with the bounds of
  * tolerance.md 3.3 (by tokens) and 3.4 (in chunks, for a substitution that solves for n itself):
  * per value column the error of a state is held in the 2-norm. */
-#ifndef HB_KERNELS_TESTS_DELTA_CASE_H
-#define HB_KERNELS_TESTS_DELTA_CASE_H
+#ifndef HB_KERNELS_TESTS_DELTA_BOUND_H
+#define HB_KERNELS_TESTS_DELTA_BOUND_H
 
-#include "kernels/tests/rig.h"
+#include "kernels/tests/recur_rig.h"
 
-enum { N_ROWS = 5, N_SLOTS = 10, MAX_N = 256, MAX_P = 16, MAX_Q = 64 };
-
-struct shape {
-    int32_t heads, p, n, groups, chunk, act_dtype, state_dtype, is_kda;
-};
-
-struct variant {
-    int32_t head_map, layout, l2norm, beta, gate, softplus;
-};
-
-struct delta_case {
-    struct rig rig;
-    struct shape s;
-    struct hb_k_delta args;
-    int32_t qsl[N_ROWS + 1], slots[N_ROWS], has_init[N_ROWS], after[N_ROWS], dst[N_ROWS];
-    int32_t is_chunked;
-    struct array qkv, gates, a, bias, pool;
-    double *want, *bound;           /* y */
-    double *want_pool, *bound_pool; /* bound 0: bit for bit */
-    struct array y, got_pool;
-};
+enum { MAX_N = 256, MAX_P = 16, MAX_Q = 64 };
+enum { QKV, GATES, RATES, BIAS };
 
 /* One token of one head: normalised q and k, log decays of the channels, with their errors. */
 struct token {
@@ -52,20 +33,20 @@ static inline double sigmoid64(double x) {
     return 1 / (1 + exp(-x));
 }
 
-static inline double error_of_norm(const struct delta_case *c) {
-    return c->args.l2norm == HB_L2_OFF ? 0 : gam(c->s.n / 2.0 + 4, U32);
+static inline double error_of_norm(const struct recur_case *c) {
+    return c->args.delta.l2norm == HB_L2_OFF ? 0 : gam(c->s.n / 2.0 + 4, U32);
 }
 
 /* Normalises x [n] in place (ops-delta.md 5); returns the norm after that. */
-static inline double normalise(const struct delta_case *c, double *x) {
+static inline double normalise(const struct recur_case *c, double *x) {
     double sum = 0;
     for (int32_t i = 0; i < c->s.n; i++) {
         sum += x[i] * x[i];
     }
     double norm = 1;
-    if (c->args.l2norm == HB_L2_ADD_EPS) {
+    if (c->args.delta.l2norm == HB_L2_ADD_EPS) {
         norm = sqrt(sum + 1e-6);
-    } else if (c->args.l2norm == HB_L2_MAX_EPS) {
+    } else if (c->args.delta.l2norm == HB_L2_MAX_EPS) {
         norm = sqrt(sum) > 1e-6 ? sqrt(sum) : 1e-6;
     }
     for (int32_t i = 0; i < c->s.n; i++) {
@@ -75,18 +56,18 @@ static inline double normalise(const struct delta_case *c, double *x) {
 }
 
 /* Log decay of a channel and its error, tolerance.md 3.1. */
-static inline void open_gate(const struct delta_case *c, double a, double rate, double *g,
+static inline void open_gate(const struct recur_case *c, double a, double rate, double *g,
                              double *eta) {
     const double da = U32 * fabs(a);
-    if (c->args.gate_form == HB_GATE_LOWER_BOUND) {
-        const double bound = (double)c->args.gate_bound;
+    if (c->args.delta.gate_form == HB_GATE_LOWER_BOUND) {
+        const double bound = (double)c->args.delta.gate_bound;
         *g = bound * sigmoid64(-rate * a);
         *eta = fabs(bound) / 4 * fabs(rate * a) * (E_EXP + 3 * U32) + 6 * U32 * fabs(*g);
         return;
     }
     double x = a;
     double dx = da;
-    if (c->args.gate_softplus) {
+    if (c->args.delta.gate_softplus) {
         x = (a > 0 ? a : 0) + log1p(exp(-fabs(a)));
         dx = da * sigmoid64(a) * (1 + 1.0 / 1024) + 4 * U32 * x + (a >= 19.9 ? exp(-a) : 0);
     }
@@ -94,36 +75,36 @@ static inline void open_gate(const struct delta_case *c, double a, double rate, 
     *eta = fabs(rate) * dx + fabs(*g) * U32;
 }
 
-static inline void open_token(const struct delta_case *c, size_t token, int32_t head,
+static inline void open_token(const struct recur_case *c, size_t token, int32_t head,
                               struct token *t) {
     const struct shape *s = &c->s;
-    const int32_t group = c->args.head_map == HB_HEADS_TILE
-                              ? head % s->groups
-                              : head / (s->heads / s->groups);
-    const double *q = c->qkv.wide + token * delta_dim(s) + group * s->n;
-    const double *v = c->qkv.wide + token * delta_dim(s) + 2 * s->groups * s->n + head * s->p;
-    const double *gates = c->gates.wide + token * gates_width(s);
+    const int32_t group =
+        c->args.delta.head_map == HB_HEADS_TILE ? head % s->groups : head / (s->heads / s->groups);
+    const double *q = c->input[QKV].wide + token * delta_dim(s) + group * s->n;
+    const double *v =
+        c->input[QKV].wide + token * delta_dim(s) + 2 * s->groups * s->n + head * s->p;
+    const double *gates = c->input[GATES].wide + token * gates_width(s);
     for (int32_t n = 0; n < s->n; n++) {
         const int32_t at = s->is_kda ? head * s->n + n : head;
-        const double bias = c->args.dt_bias ? c->bias.wide[at] : 0;
+        const double bias = c->args.delta.dt_bias ? c->input[BIAS].wide[at] : 0;
         t->q[n] = q[n];
         t->k[n] = q[s->groups * s->n + n];
-        open_gate(c, gates[at] + bias, c->a.wide[head], &t->g[n], &t->eta[n]);
+        open_gate(c, gates[at] + bias, c->input[RATES].wide[head], &t->g[n], &t->eta[n]);
     }
     for (int32_t p = 0; p < s->p; p++) {
         t->v[p] = v[p];
     }
     const double b = gates[(s->is_kda ? s->heads * s->n : s->heads) + head];
-    t->beta = c->args.beta_form == HB_BETA_RAW ? b : sigmoid64(b);
-    t->beta *= c->args.beta_form == HB_BETA_DOUBLE ? 2 : 1;
-    t->dbeta = c->args.beta_form == HB_BETA_RAW ? 0 : 6 * U32 * t->beta;
+    t->beta = c->args.delta.beta_form == HB_BETA_RAW ? b : sigmoid64(b);
+    t->beta *= c->args.delta.beta_form == HB_BETA_DOUBLE ? 2 : 1;
+    t->dbeta = c->args.delta.beta_form == HB_BETA_RAW ? 0 : 6 * U32 * t->beta;
     t->nq = normalise(c, t->q);
     t->nk = normalise(c, t->k);
 }
 
 /* Largest decay and largest error of a log decay over the channels; growth of an error by the
  * update. */
-static inline void amplification(const struct delta_case *c, const struct token *t, double *decay,
+static inline void amplification(const struct recur_case *c, const struct token *t, double *decay,
                                  double *eta, double *rho) {
     *decay = *eta = 0;
     for (int32_t n = 0; n < c->s.n; n++) {
@@ -133,15 +114,7 @@ static inline void amplification(const struct delta_case *c, const struct token 
     *rho = fmax(1, fabs(1 - t->beta * t->nk * t->nk));
 }
 
-static inline size_t state_index(const struct delta_case *c, int32_t slot, int32_t head, int32_t p,
-                                 int32_t n) {
-    const struct shape *s = &c->s;
-    const size_t in_head = (size_t)(c->args.state_layout == HB_STATE_KV ? n * s->p + p
-                                                                        : p * s->n + n);
-    return (size_t)(slot * s->heads + head) * (size_t)(s->p * s->n) + in_head;
-}
-
-static inline void expect_state(struct delta_case *c, const struct columns *st, int32_t slot,
+static inline void expect_state(struct recur_case *c, const struct columns *st, int32_t slot,
                                 int32_t head) {
     for (int32_t i = 0; i < c->s.n * c->s.p; i++) {
         const int32_t n = i / c->s.p;
@@ -153,7 +126,7 @@ static inline void expect_state(struct delta_case *c, const struct columns *st, 
     }
 }
 
-static inline void expect_y(struct delta_case *c, size_t token, int32_t head, int32_t p,
+static inline void expect_y(struct recur_case *c, size_t token, int32_t head, int32_t p,
                             double value, double error) {
     const size_t at = (token * (size_t)c->s.heads + (size_t)head) * (size_t)c->s.p + (size_t)p;
     c->want[at] = value;
@@ -161,12 +134,12 @@ static inline void expect_y(struct delta_case *c, size_t token, int32_t head, in
 }
 
 /* tolerance.md 3.3, one column of one token. */
-static inline void step_column(struct delta_case *c, const struct token *t, struct columns *st,
+static inline void step_column(struct recur_case *c, const struct token *t, struct columns *st,
                                size_t token, int32_t head, int32_t p) {
     const int32_t n_n = c->s.n;
     const double en = error_of_norm(c);
     const double sums = gam(n_n + 4, U32);
-    const double scale = (double)c->args.qk_scale;
+    const double scale = (double)c->args.delta.qk_scale;
     double decay, eta, rho;
     double norm = 0, prediction = 0, size = 0, norm_new = 0, y = 0, mag = 0;
     amplification(c, t, &decay, &eta, &rho);
@@ -181,8 +154,7 @@ static inline void step_column(struct delta_case *c, const struct token *t, stru
     const double rest = t->v[p] - prediction;
     const double d = t->beta * rest;
     const double terms = (sums + en) * size + 2 * U32 * (fabs(t->v[p]) + fabs(prediction));
-    const double dl =
-        fabs(t->beta) * terms + (t->dbeta + 2 * U32 * fabs(t->beta)) * fabs(rest);
+    const double dl = fabs(t->beta) * terms + (t->dbeta + 2 * U32 * fabs(t->beta)) * fabs(rest);
     for (int32_t n = 0; n < n_n; n++) {
         st->h[n][p] += t->k[n] * d;
         norm_new += st->h[n][p] * st->h[n][p];
@@ -206,7 +178,7 @@ struct chunk_case {
 };
 
 /* Relative error of exp(G_i - G_j); j < 0: of exp(G_i). */
-static inline double decay_error(const struct delta_case *c, const struct chunk_case *k, int32_t i,
+static inline double decay_error(const struct recur_case *c, const struct chunk_case *k, int32_t i,
                                  int32_t j, int32_t n) {
     const double before = j < 0 ? 0 : k->sum[j][n];
     const double eta = k->eta[i][n] - (j < 0 ? 0 : k->eta[j][n]);
@@ -235,7 +207,7 @@ static inline void invert(struct chunk_case *k, int32_t len) {
     }
 }
 
-static inline void open_chunk(const struct delta_case *c, struct chunk_case *k, size_t first,
+static inline void open_chunk(const struct recur_case *c, struct chunk_case *k, size_t first,
                               int32_t len, int32_t head) {
     const double own = gam(c->s.n + 4, U32) + 2 * error_of_norm(c) + 8 * U32;
     k->grow[0] = 1;
@@ -264,7 +236,7 @@ static inline void open_chunk(const struct delta_case *c, struct chunk_case *k, 
 }
 
 /* n of one column and a bound of its error: residuals of the rows, through |(I + A)^-1|. */
-static inline void solve_column(const struct delta_case *c, const struct chunk_case *k,
+static inline void solve_column(const struct recur_case *c, const struct chunk_case *k,
                                 const struct columns *st, int32_t len, int32_t p, double *n_of,
                                 double *dn) {
     double residual[MAX_Q];
@@ -304,12 +276,12 @@ static inline void solve_column(const struct delta_case *c, const struct chunk_c
     }
 }
 
-static inline void expect_outputs(struct delta_case *c, const struct chunk_case *k,
-                                  const struct columns *st, size_t first, int32_t len,
-                                  int32_t head, int32_t p, const double *n_of, const double *dn) {
+static inline void expect_outputs(struct recur_case *c, const struct chunk_case *k,
+                                  const struct columns *st, size_t first, int32_t len, int32_t head,
+                                  int32_t p, const double *n_of, const double *dn) {
     const double own = gam(c->s.n + 4, U32) + error_of_norm(c) + 2 * U32;
     const double sums = gam(c->s.chunk + 6, U32);
-    const double scale = (double)c->args.qk_scale;
+    const double scale = (double)c->args.delta.qk_scale;
     for (int32_t i = 0; i < len; i++) {
         double y = 0, size = 0;
         double error = k->t[i].nq * k->grow[i + 1] * st->e[p];
@@ -329,7 +301,7 @@ static inline void expect_outputs(struct delta_case *c, const struct chunk_case 
     }
 }
 
-static inline void advance_column(const struct delta_case *c, const struct chunk_case *k,
+static inline void advance_column(const struct recur_case *c, const struct chunk_case *k,
                                   struct columns *st, int32_t len, int32_t p, const double *n_of,
                                   const double *dn) {
     const int32_t last = len - 1;
@@ -341,8 +313,8 @@ static inline void advance_column(const struct delta_case *c, const struct chunk
         for (int32_t j = 0; j < len; j++) {
             const double key = k->t[j].k[n] * exp(k->sum[last][n] - k->sum[j][n]);
             h += key * n_of[j];
-            error += fabs(key) * (dn[j] + (fabs(n_of[j]) + dn[j]) *
-                                              (own + decay_error(c, k, last, j, n)));
+            error += fabs(key) *
+                     (dn[j] + (fabs(n_of[j]) + dn[j]) * (own + decay_error(c, k, last, j, n)));
         }
         st->h[n][p] = h;
         squares += error * error;
@@ -350,8 +322,8 @@ static inline void advance_column(const struct delta_case *c, const struct chunk
     st->e[p] = k->grow[len] * st->e[p] + sqrt(squares) + FLOOR;
 }
 
-static inline void expect_chunk(struct delta_case *c, struct columns *st, size_t first,
-                                int32_t len, int32_t head) {
+static inline void expect_chunk(struct recur_case *c, struct columns *st, size_t first, int32_t len,
+                                int32_t head) {
     static struct chunk_case k;
     double n_of[MAX_Q], dn[MAX_Q];
     open_chunk(c, &k, first, len, head);
@@ -364,7 +336,7 @@ static inline void expect_chunk(struct delta_case *c, struct columns *st, size_t
 
 /* ---- rows ---- */
 
-static inline void open_state(const struct delta_case *c, struct columns *st, int32_t row,
+static inline void open_state(const struct recur_case *c, struct columns *st, int32_t row,
                               int32_t head) {
     memset(st, 0, sizeof *st);
     for (int32_t i = 0; i < c->s.n * c->s.p && c->has_init[row]; i++) {
@@ -373,7 +345,7 @@ static inline void open_state(const struct delta_case *c, struct columns *st, in
     }
 }
 
-static inline void expect_row(struct delta_case *c, int32_t row, int32_t head) {
+static inline void expect_row(struct recur_case *c, int32_t row, int32_t head) {
     static struct columns st;
     static struct token t;
     const int32_t len = c->qsl[row + 1] - c->qsl[row];
@@ -397,11 +369,8 @@ static inline void expect_row(struct delta_case *c, int32_t row, int32_t head) {
     expect_state(c, &st, c->slots[row], head);
 }
 
-static inline void expect_all(struct delta_case *c) {
-    for (size_t i = 0; i < c->pool.n; i++) {
-        c->want_pool[i] = c->pool.wide[i];
-        c->bound_pool[i] = 0;
-    }
+static inline void expect_delta(struct recur_case *c) {
+    expect_unchanged(c);
     for (int32_t row = 0; row < N_ROWS; row++) {
         for (int32_t head = 0; head < c->s.heads && c->slots[row] >= 0; head++) {
             if (c->qsl[row + 1] > c->qsl[row]) {
