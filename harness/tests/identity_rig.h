@@ -27,6 +27,7 @@ struct identity {
     /* After the values of the case; may be null. */
     void (*bend)(struct identity *x, const struct hb_value_key *key, int32_t n, float *out);
     int32_t arg;                             /* of bend */
+    int32_t defect;                          /* planted */
     float in[3][ID_TOKENS][ID_WIDTH];        /* by position, as handed over */
     float init[ID_STATE], a[ID_STATE];       /* initial state [H, P, N]; parameter A */
     float out[ID_TOKENS][ID_WIDTH];          /* of the backend, */
@@ -151,6 +152,7 @@ static inline void identity_run(struct identity *x, const struct hb_adapter *bac
     const struct hb_run_options o = {.tamper_element = -1,
                                      .values = &values,
                                      .observer = &observer,
+                                     .defect = x->defect,
                                      .check_off = HB_OFF_NUMERIC | HB_OFF_STATE};
     struct hb_verdict v;
     hb_case_normalize(&x->c);
@@ -159,6 +161,12 @@ static inline void identity_run(struct identity *x, const struct hb_adapter *bac
     assert_string_equal(v.text, "");
     assert_int_equal(v.kind, HB_VERDICT_PASS);
     assert_true(x->n_tokens > 0);
+}
+
+static inline int identity_has_defects(void) {
+    struct hb_caps caps = {.struct_size = sizeof caps};
+    assert_int_equal(hb_adapter_emu()->describe(hb_adapter_emu()->ctx, &caps, NULL), HB_OK);
+    return caps.has_defects;
 }
 
 static inline int32_t identity_group(const struct identity *x, int32_t head) {

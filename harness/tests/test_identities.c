@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "backend/defects.h"
 #include "harness/tests/identity_rig.h"
 #include "harness/tests/mischief.h"
 
@@ -152,9 +153,10 @@ static void no_decay(struct identity *x, const struct hb_value_key *key, int32_t
 typedef void (*bend_fn)(struct identity *x, const struct hb_value_key *key, int32_t n, float *out);
 
 static int64_t plain_identity(const struct hb_adapter *backend, int32_t mixer, bend_fn bend,
-                              int32_t form, int32_t head_map) {
+                              int32_t form, int32_t head_map, int32_t defect) {
     struct identity x;
     identity_case(&x, mixer, ID_PREFIX);
+    x.defect = defect;
     identity_steps(&x, ID_PROMPT, 2);
     identity_core(&x);
     identity_form(&x, form);
@@ -171,12 +173,12 @@ static void check_plain(uint32_t mixers, bend_fn bend) {
             continue;
         }
         for (int32_t k = 0; k < 2 * IDENTITY_FORMS; k++) {
-            assert_int_equal(plain_identity(hb_adapter_emu(), mixer, bend, k >> 1, k & 1), 0);
+            assert_int_equal(plain_identity(hb_adapter_emu(), mixer, bend, k >> 1, k & 1, 0), 0);
         }
         const struct hb_adapter *wrong = mischief_init(&m, MISCHIEF_OUTPUT, 0);
-        assert_true(plain_identity(wrong, mixer, bend, 0, 0) > 0);
+        assert_true(plain_identity(wrong, mixer, bend, 0, 0, 0) > 0);
         wrong = mischief_init(&m, MISCHIEF_TEMPORAL, 0);
-        assert_true(plain_identity(wrong, mixer, bend, 0, 0) > 0);
+        assert_true(plain_identity(wrong, mixer, bend, 0, 0, 0) > 0);
     }
 }
 
@@ -215,10 +217,11 @@ static void unit_keys(struct identity *x, const struct hb_value_key *key, int32_
 
 /* Elements of the state, after so many tokens, that are not v of the last token of their key. */
 static int64_t keys_apart(const struct hb_adapter *backend, int32_t mixer, int32_t form,
-                          int32_t n_tokens) {
+                          int32_t n_tokens, int32_t defect) {
     struct identity x;
     int64_t apart = 0;
     identity_case(&x, mixer, 0);
+    x.defect = defect;
     identity_steps(&x, n_tokens - 2, 2);
     identity_core(&x);
     identity_form(&x, form);
@@ -252,12 +255,12 @@ static void orthonormal_keys_are_read_back_and_repeats_change_nothing(void **sta
         static const int32_t tokens[] = {8, 16, 24, 19};
         struct mischief m;
         for (int32_t k = 0; k < 4 * IDENTITY_FORMS; k++) {
-            assert_int_equal(keys_apart(hb_adapter_emu(), mixer, k >> 2, tokens[k & 3]), 0);
+            assert_int_equal(keys_apart(hb_adapter_emu(), mixer, k >> 2, tokens[k & 3], 0), 0);
         }
         const struct hb_adapter *wrong = mischief_init(&m, MISCHIEF_TEMPORAL, 0);
-        assert_true(keys_apart(wrong, mixer, 0, 16) > 0);
+        assert_true(keys_apart(wrong, mixer, 0, 16, 0) > 0);
         wrong = mischief_init(&m, MISCHIEF_OUTPUT, 0);
-        assert_true(keys_apart(wrong, mixer, 0, 16) > 0);
+        assert_true(keys_apart(wrong, mixer, 0, 16, 0) > 0);
     }
 }
 
@@ -279,7 +282,8 @@ static void one_decay(struct identity *x, const struct hb_value_key *key, int32_
     }
 }
 
-static int64_t kda_apart(const struct hb_adapter *kda, int32_t form, int32_t head_map) {
+static int64_t kda_apart(const struct hb_adapter *kda, int32_t form, int32_t head_map,
+                         int32_t defect) {
     struct identity x[2];
     for (int32_t k = 0; k < 2; k++) {
         identity_case(&x[k], k ? HB_MIXER_KDA : HB_MIXER_GDN, ID_PREFIX);
@@ -288,6 +292,7 @@ static int64_t kda_apart(const struct hb_adapter *kda, int32_t form, int32_t hea
         x[k].c.config.dt_bias = 0; /* [H] here, [H, N] there */
         x[k].c.config.head_map = head_map;
         x[k].bend = one_decay;
+        x[k].defect = k ? defect : 0;
         identity_run(&x[k], k ? kda : hb_adapter_emu());
     }
     assert_memory_equal(x[0].want, x[1].want, sizeof x[0].want);
@@ -298,10 +303,10 @@ static void kda_with_one_decay_is_gdn(void **state) {
     (void)state;
     struct mischief m;
     for (int32_t k = 0; k < 2 * IDENTITY_FORMS; k++) {
-        assert_int_equal(kda_apart(hb_adapter_emu(), k >> 1, k & 1), 0);
+        assert_int_equal(kda_apart(hb_adapter_emu(), k >> 1, k & 1, 0), 0);
     }
-    assert_true(kda_apart(mischief_init(&m, MISCHIEF_OUTPUT, 0), 0, 0) > 0);
-    assert_true(kda_apart(mischief_init(&m, MISCHIEF_TEMPORAL, 0), 0, 0) > 0);
+    assert_true(kda_apart(mischief_init(&m, MISCHIEF_OUTPUT, 0), 0, 0, 0) > 0);
+    assert_true(kda_apart(mischief_init(&m, MISCHIEF_TEMPORAL, 0), 0, 0, 0) > 0);
 }
 
 /* ops-delta.md 6: orthogonal keys and no state, so that nothing is predicted. beta is 1/2, which
@@ -332,10 +337,11 @@ static void nothing_predicted(struct identity *x, const struct hb_value_key *key
 }
 
 static int64_t gla_apart(const struct hb_adapter *delta, int32_t mixer, int32_t form,
-                         int32_t head_map) {
+                         int32_t head_map, int32_t defect) {
     struct identity x[2];
     for (int32_t k = 0; k < 2; k++) {
         identity_case(&x[k], k ? mixer : HB_MIXER_LIGHTNING, 0);
+        x[k].defect = k ? defect : 0;
         identity_steps(&x[k], 6, 2); /* as many tokens as there are orthogonal keys */
         identity_core(&x[k]);
         identity_form(&x[k], form);
@@ -351,10 +357,10 @@ static void without_a_prediction_it_is_simple_gla(void **state) {
     for (int32_t mixer = HB_MIXER_GDN; mixer <= HB_MIXER_KDA; mixer++) {
         struct mischief m;
         for (int32_t k = 0; k < 2 * IDENTITY_FORMS; k++) {
-            assert_int_equal(gla_apart(hb_adapter_emu(), mixer, k >> 1, k & 1), 0);
+            assert_int_equal(gla_apart(hb_adapter_emu(), mixer, k >> 1, k & 1, 0), 0);
         }
-        assert_true(gla_apart(mischief_init(&m, MISCHIEF_OUTPUT, 0), mixer, 0, 0) > 0);
-        assert_true(gla_apart(mischief_init(&m, MISCHIEF_TEMPORAL, 0), mixer, 0, 0) > 0);
+        assert_true(gla_apart(mischief_init(&m, MISCHIEF_OUTPUT, 0), mixer, 0, 0, 0) > 0);
+        assert_true(gla_apart(mischief_init(&m, MISCHIEF_TEMPORAL, 0), mixer, 0, 0, 0) > 0);
     }
 }
 
@@ -453,6 +459,28 @@ static void heads_of_one_group_change_places_bit_by_bit(void **state) {
     }
 }
 
+/* --- planted defects ----------------------------------------------------------------------------- */
+
+static void planted_defects_break_identities(void **state) {
+    (void)state;
+    const struct hb_adapter *emu = hb_adapter_emu();
+    if (!identity_has_defects()) {
+        skip();
+    }
+    for (int32_t mixer = HB_MIXER_GDN; mixer <= HB_MIXER_KDA; mixer++) {
+        assert_true(plain_identity(emu, mixer, no_input, 0, 0, HB_DEFECT_DELTA_DECAY_SIGN) > 0);
+        assert_true(keys_apart(emu, mixer, 0, 16, HB_DEFECT_DELTA_ZERO_GATE) > 0);
+        assert_true(gla_apart(emu, mixer, 0, 0, HB_DEFECT_DELTA_DECAY_SIGN) > 0);
+        assert_true(gla_apart(emu, mixer, 0, 0, HB_DEFECT_DELTA_HEAD_MAP) > 0);
+    }
+    assert_true(kda_apart(emu, 0, 0, HB_DEFECT_DELTA_HEAD_MAP) > 0);
+    assert_true(kda_apart(emu, 0, 0, HB_DEFECT_DELTA_PREDICTION) > 0);
+    assert_true(plain_identity(emu, HB_MIXER_LIGHTNING, no_decay, 0, 0,
+                               HB_DEFECT_DECAY_ZERO_GATE) > 0);
+    assert_true(plain_identity(emu, HB_MIXER_MAMBA2, no_decay, 0, 0, HB_DEFECT_GROUP_MODULO) > 0);
+    assert_true(plain_identity(emu, HB_MIXER_MAMBA2, no_decay, 1, 0, HB_DEFECT_CHUNK_OFF_BY_ONE) > 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_input_the_start_decays),
@@ -461,6 +489,7 @@ int main(void) {
         cmocka_unit_test(kda_with_one_decay_is_gdn),
         cmocka_unit_test(without_a_prediction_it_is_simple_gla),
         cmocka_unit_test(heads_of_one_group_change_places_bit_by_bit),
+        cmocka_unit_test(planted_defects_break_identities),
     };
     return cmocka_run_group_tests_name("identities", tests, NULL, NULL);
 }

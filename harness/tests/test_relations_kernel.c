@@ -198,7 +198,7 @@ static void every_kind_is_silent(void **state) {
             make_of_kind(t, mixer, k & 1, tracked_prompts, &c);
             c.config.kernel_form = k >> 1 & 1;
             c.config.act_dtype = (k + (int32_t)i) % HB_N_FLOAT_DTYPES;
-            c.config.state_dtype = i & 1;
+            c.config.state_dtype = (int32_t)(i & 1);
             assert_int_equal(hb_run_case(hb_adapter_emu(), &c, NULL, &v, &stats), 0);
             assert_noticed(t, mixer, "", &v);
             /* 64 of lightning is of its states */
