@@ -58,7 +58,19 @@
     X(54, GATE_AS_SILU, "sigmoid output gate taken for silu", "numeric")                                               \
     X(55, CONV_OLDEST, "conv state of K columns read from its oldest one on", "numeric")                               \
     X(56, RING_ACCEPT_ALL, "a commit moves the cursor of the ring by all nodes", "state.neighbour")                    \
-    X(57, RING_FOLD_LATE, "a ring folds when one more verify would not fit instead of two", "state.neighbour")
+    X(57, RING_FOLD_LATE, "a ring folds when one more verify would not fit instead of two", "state.neighbour")         \
+    X(58, MAMBA2_DECAY_SIGN, "decay of Mamba2 with the wrong sign", "numeric")                                         \
+    X(59, MAMBA2_ZERO_STEP, "a token of Mamba2 with a step of exactly 0 taken for padding: no output", "numeric")      \
+    X(60, MAMBA2_LAYOUT, "states of Mamba2 in the other layout where P = N", "numeric, state.temporal")                \
+    X(61, DECAY_HEAD_MAP, "lightning attention with the other head map", "numeric")                                    \
+    X(62, DECAY_LAYOUT, "states of lightning attention in the other layout where P = N", "numeric, state.temporal")    \
+    X(63, MAMBA1_DECAY_SIGN, "decay of Mamba1 with the wrong sign", "numeric")                                         \
+    X(64, MAMBA1_ZERO_STEP, "a token of Mamba1 with a step of exactly 0 taken for padding: no output", "numeric")      \
+    X(65, MAMBA1_LAYOUT, "states of Mamba1 in the other layout where P = N", "numeric, state.temporal")                \
+    X(66, GATED_NORM_EPS, "epsilon of the gated norm added to the root", "numeric, with short outputs")                \
+    X(67, ATTN_GQA_MODULO, "query heads mapped to kv heads by modulo", "numeric")                                      \
+    X(68, SHORT_CONV_OLDEST, "short conv state of K columns read from its oldest one on", "numeric")                   \
+    X(69, KDA_DECAY_SCALAR, "all channels of KDA decay like channel 0", "numeric")
 
 enum hb_defect {
     HB_DEFECT_NONE = 0,

@@ -24,6 +24,12 @@ HB_INLINE int32_t in_window(const struct hb_k_attention &args, int32_t distance)
            (is_inclusive && distance == args.window);
 }
 
+/* Kv head of a query head (ops-attention.md 3). */
+HB_INLINE int32_t kv_head_of(const struct hb_k_attention &args, int32_t head) {
+    return HB_DEFECT(args.defect, ATTN_GQA_MODULO) ? head % args.n_kv_heads
+                                                   : head / (args.n_q_heads / args.n_kv_heads);
+}
+
 HB_INLINE const int32_t *parents_of(const struct hb_k_attention &args, const struct query &q) {
     return args.parent + (int64_t)q.row * args.parent_stride;
 }
@@ -146,7 +152,7 @@ HB_KERNEL(attention_v0_kernel, struct hb_k_attention, args) {
     struct query q;
     q.row = HB_BLOCK_X;
     q.head = HB_BLOCK_Y;
-    q.kv_head = q.head / (args.n_q_heads / args.n_kv_heads);
+    q.kv_head = kv_head_of(args, q.head);
     if (args.rows.slots[q.row] < 0) {
         return;
     }

@@ -205,6 +205,11 @@ HB_INLINE float hb_step_size(const struct hb_k_ssm &args, int64_t token, int32_t
     return hb_clamp_step(dt, args.dt_clamp, args.dt_lo, args.dt_hi);
 }
 
+/* Log decay of a step, ops-mamba2.md 3. */
+HB_INLINE float hb_log_decay(const struct hb_k_ssm &args, float dt, int32_t head) {
+    return dt * (HB_DEFECT(args.defect, MAMBA2_DECAY_SIGN) ? -args.a[head] : args.a[head]);
+}
+
 /* ---- layout of a slot's temporal state ---- */
 
 /* Key head of a value head (enum hb_head_map). */
@@ -222,6 +227,10 @@ HB_INLINE int64_t hb_element_index(int32_t layout, int32_t head, int32_t p, int3
 
 HB_INLINE int64_t hb_element_stride(int32_t layout, int32_t head_dim) {
     return layout == HB_STATE_KV ? head_dim : 1;
+}
+
+HB_INLINE int32_t hb_other_layout(int32_t layout) {
+    return layout == HB_STATE_KV ? HB_STATE_VK : HB_STATE_KV;
 }
 
 /* ---- layout of one token's x | B | C (ops-mamba2.md 2) ---- */
@@ -258,22 +267,33 @@ HB_INLINE int64_t hb_y_index(const struct hb_k_ssm &args, int64_t token, int32_t
     return (token * args.n_heads + head) * args.head_dim + p;
 }
 
+/* The layout of states; with a planted defect the other one, where both have the same size. */
+HB_INLINE int32_t hb_ssm_layout(const struct hb_k_ssm &args) {
+    return HB_DEFECT(args.defect, MAMBA2_LAYOUT) && args.head_dim == args.state_size
+               ? hb_other_layout(args.state_layout)
+               : args.state_layout;
+}
+
 /* Index of the state [slot][head][p][0], in the layout of the pool. */
 HB_INLINE int64_t hb_state_index(const struct hb_k_ssm &args, int32_t slot, int32_t head,
                                  int32_t p) {
     const int64_t slot_size = (int64_t)args.n_heads * args.head_dim * args.state_size;
     return slot * (slot_size + args.pool_pad) +
-           hb_element_index(args.state_layout, head, p, args.head_dim, args.state_size);
+           hb_element_index(hb_ssm_layout(args), head, p, args.head_dim, args.state_size);
 }
 
 /* From there to [slot][head][p + i][n]. */
 HB_INLINE int64_t hb_state_offset(const struct hb_k_ssm &args, int32_t i, int32_t n) {
-    return args.state_layout == HB_STATE_KV ? (int64_t)n * args.head_dim + i
-                                            : (int64_t)i * args.state_size + n;
+    return hb_ssm_layout(args) == HB_STATE_KV ? (int64_t)n * args.head_dim + i
+                                              : (int64_t)i * args.state_size + n;
 }
 
-/* D x, or nothing where D is absent: x may be infinite. */
-HB_INLINE float hb_add_skip(const struct hb_k_ssm &args, int32_t head, float y, float x) {
+/* y of a token with D x, or without it where D is absent: x may be infinite. */
+HB_INLINE float hb_add_skip(const struct hb_k_ssm &args, int64_t token, int32_t head, float y,
+                            float x) {
+    if (HB_DEFECT(args.defect, MAMBA2_ZERO_STEP) && hb_step_size(args, token, head) == 0.0f) {
+        return 0.0f;
+    }
     return args.d ? HB_MUL_ADD(args.d[head], x, y) : y;
 }
 

@@ -38,12 +38,18 @@ HB_INLINE float load_qkv(const struct hb_k_decay &args, int64_t index) {
     return args.qkv_act == HB_QKV_SILU ? hb_silu(x) : x;
 }
 
+HB_INLINE int32_t group_of(const struct hb_k_decay &args, int32_t head) {
+    const int32_t is_tile =
+        (args.head_map == HB_HEADS_TILE) != HB_DEFECT(args.defect, DECAY_HEAD_MAP);
+    return hb_key_head(head, args.n_heads, args.n_groups,
+                       is_tile ? HB_HEADS_TILE : HB_HEADS_INTERLEAVE);
+}
+
 /* Index of q[token][key head of head][0]; k is n_groups * state_size elements further. */
 HB_INLINE int64_t q_index(const struct hb_k_decay &args, int64_t token, int32_t head) {
     const int64_t keys = (int64_t)args.n_groups * args.state_size;
     const int64_t width = (int64_t)args.n_heads * args.head_dim + 2 * keys;
-    const int32_t key_head = hb_key_head(head, args.n_heads, args.n_groups, args.head_map);
-    return token * width + (int64_t)key_head * args.state_size;
+    return token * width + (int64_t)group_of(args, head) * args.state_size;
 }
 
 HB_INLINE int64_t v_index(const struct hb_k_decay &args, int64_t token, int32_t head, int32_t p) {
@@ -58,11 +64,18 @@ HB_INLINE int64_t y_index(const struct hb_k_decay &args, int64_t token, int32_t 
 
 /* ---- states ---- */
 
+/* The layout of states; with a planted defect the other one, where both have the same size. */
+HB_INLINE int32_t layout_of(const struct hb_k_decay &args) {
+    return HB_DEFECT(args.defect, DECAY_LAYOUT) && args.head_dim == args.state_size
+               ? hb_other_layout(args.state_layout)
+               : args.state_layout;
+}
+
 /* Element [slot][head][p][0] of the pool. */
 HB_INLINE int64_t pool_index(const struct hb_k_decay &args, int32_t slot, int32_t head, int32_t p) {
     const int64_t slot_size = (int64_t)args.n_heads * args.head_dim * args.state_size;
     return slot * (slot_size + args.pool_pad) +
-           hb_element_index(args.state_layout, head, p, args.head_dim, args.state_size);
+           hb_element_index(layout_of(args), head, p, args.head_dim, args.state_size);
 }
 
 /* ---- token recurrence ---- */
@@ -83,14 +96,14 @@ HB_INLINE void step(const struct hb_k_decay &args, int64_t token, int32_t head, 
 }
 
 HB_INLINE void load_state(const struct hb_k_decay &args, const void *from, int64_t at, float *h) {
-    const int64_t stride = hb_element_stride(args.state_layout, args.head_dim);
+    const int64_t stride = hb_element_stride(layout_of(args), args.head_dim);
     for (int32_t n = 0; n < args.state_size; n++) {
         h[n] = hb_load(from, at + n * stride, args.state_dtype);
     }
 }
 
 HB_INLINE void store_state(const struct hb_k_decay &args, void *to, int64_t at, const float *h) {
-    const int64_t stride = hb_element_stride(args.state_layout, args.head_dim);
+    const int64_t stride = hb_element_stride(layout_of(args), args.head_dim);
     for (int32_t n = 0; n < args.state_size; n++) {
         hb_store(to, at + n * stride, args.state_dtype, h[n]);
     }
@@ -132,7 +145,7 @@ HB_INLINE int64_t entry_index(const struct hb_k_decay_verify &args, int32_t row,
     const struct hb_k_decay &decay = args.decay;
     const int64_t slot_size = (int64_t)decay.n_heads * decay.head_dim * decay.state_size;
     return ((int64_t)row * args.max_draft + t) * slot_size +
-           hb_element_index(decay.state_layout, head, p, decay.head_dim, decay.state_size);
+           hb_element_index(layout_of(decay), head, p, decay.head_dim, decay.state_size);
 }
 
 /* states [SR, max_draft, ..] st; the pool is only read. One thread owns (row, head, p): writes its
@@ -187,7 +200,7 @@ HB_INLINE int32_t n_quads(const struct chunk &s) {
 
 HB_INLINE void load_start(const struct hb_k_decay &args, const struct chunk &s) {
     const int32_t has_init = hb_row_has_init(args.rows, s.row);
-    const int64_t stride = hb_element_stride(args.state_layout, args.head_dim);
+    const int64_t stride = hb_element_stride(layout_of(args), args.head_dim);
     for (int32_t i = HB_THREAD; i < s.n_p * args.state_size; i += HB_THREADS) {
         const int32_t p = i / args.state_size;
         const int32_t n = i % args.state_size;
@@ -276,7 +289,7 @@ HB_INLINE void advance_state(const struct hb_k_decay &args, const struct chunk &
 }
 
 HB_INLINE void store_tile(const struct hb_k_decay &args, const struct chunk &s, int32_t slot) {
-    const int64_t stride = hb_element_stride(args.state_layout, args.head_dim);
+    const int64_t stride = hb_element_stride(layout_of(args), args.head_dim);
     for (int32_t item = HB_THREAD; item < n_quads(s) * args.state_size; item += HB_THREADS) {
         const int32_t n = item / n_quads(s);
         const int32_t first = 4 * (item % n_quads(s));

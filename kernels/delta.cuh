@@ -50,8 +50,7 @@ HB_INLINE int64_t hb_delta_slot_index(const struct hb_k_delta &args, int32_t slo
 HB_INLINE int32_t hb_delta_layout(const struct hb_k_delta &args) {
     const int32_t is_other =
         HB_DEFECT(args.defect, DELTA_LAYOUT) && args.head_dim == args.state_size;
-    const int32_t is_kv = (args.state_layout == HB_STATE_KV) != is_other;
-    return is_kv ? HB_STATE_KV : HB_STATE_VK;
+    return is_other ? hb_other_layout(args.state_layout) : args.state_layout;
 }
 
 /* Index of [head][p][0] in a slot; hb_delta_stride to the next n. */
@@ -91,7 +90,8 @@ HB_INLINE float hb_delta_raw_beta(const struct hb_k_delta &args, int64_t token, 
 /* Channel n of KDA; GDN has one channel, 0. */
 HB_INLINE float hb_delta_raw_log_decay(const struct hb_k_delta &args, int64_t token, int32_t head,
                                        int32_t n) {
-    const int64_t at = args.is_kda ? (int64_t)head * args.state_size + n : head;
+    const int32_t channel = HB_DEFECT(args.defect, KDA_DECAY_SCALAR) ? 0 : n;
+    const int64_t at = args.is_kda ? (int64_t)head * args.state_size + channel : head;
     float a = hb_load(args.gates, hb_delta_a_index(args, token) + at, args.act_dtype);
     if (args.dt_bias) {
         a += args.dt_bias[at];

@@ -26,7 +26,9 @@ HB_INLINE float inverse_rms(const struct hb_k_norm &args, int64_t first) {
         const float v = normalised(args, first + c);
         sum += v * v;
     }
-    return 1.0f / hb_sqrt(sum / (float)args.norm_group + args.eps);
+    const float mean = sum / (float)args.norm_group;
+    return HB_DEFECT(args.defect, GATED_NORM_EPS) ? 1.0f / (hb_sqrt(mean) + args.eps)
+                                                  : 1.0f / hb_sqrt(mean + args.eps);
 }
 
 HB_INLINE void store(const struct hb_k_norm &args, int64_t i, float value) {

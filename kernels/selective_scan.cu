@@ -57,11 +57,13 @@ HB_INLINE void step(const struct hb_k_selective &args, const struct channel &cha
     const float dt_x = HB_MUL(dt, x);
     float y = 0.0f;
     for (int32_t n = 0; n < args.state_size; n++) {
-        const float decay = hb_exp(HB_MUL(dt, channel.a[n]));
+        const float rate = HB_DEFECT(args.defect, MAMBA1_DECAY_SIGN) ? -channel.a[n] : channel.a[n];
+        const float decay = hb_exp(HB_MUL(dt, rate));
         y = hb_state_step(&h[n], decay, dt_x, hb_load(bc, bc_at + n, bc_dtype),
                           hb_load(bc, bc_at + args.state_size + n, bc_dtype), y);
     }
     y = args.d ? HB_MUL_ADD(args.d[channel.c], x, y) : y; /* x may be infinite */
+    y = HB_DEFECT(args.defect, MAMBA1_ZERO_STEP) && dt == 0.0f ? 0.0f : y;
     hb_store(args.y, at, args.act_dtype, y);
 }
 
@@ -72,18 +74,25 @@ HB_INLINE void step_alone(const struct hb_k_selective &args, const struct channe
          h);
 }
 
+/* The layout of states; with a planted defect the other one, where both have the same size. */
+HB_INLINE int32_t layout_of(const struct hb_k_selective &args) {
+    return HB_DEFECT(args.defect, MAMBA1_LAYOUT) && args.head_dim == args.state_size
+               ? hb_other_layout(args.state_layout)
+               : args.state_layout;
+}
+
 /* Element [slot][head][p][0] of the pool. */
 HB_INLINE int64_t pool_index(const struct hb_k_selective &args, int32_t slot,
                              const struct channel &channel) {
     const int64_t slot_size = (int64_t)n_channels(args) * args.state_size;
-    return slot * (slot_size + args.pool_pad) + hb_element_index(args.state_layout, channel.head,
+    return slot * (slot_size + args.pool_pad) + hb_element_index(layout_of(args), channel.head,
                                                                  channel.p, args.head_dim,
                                                                  args.state_size);
 }
 
 HB_INLINE void load_state(const struct hb_k_selective &args, const void *from, int64_t at,
                           float *h) {
-    const int64_t stride = hb_element_stride(args.state_layout, args.head_dim);
+    const int64_t stride = hb_element_stride(layout_of(args), args.head_dim);
     for (int32_t n = 0; n < args.state_size; n++) {
         h[n] = hb_load(from, at + n * stride, args.state_dtype);
     }
@@ -91,7 +100,7 @@ HB_INLINE void load_state(const struct hb_k_selective &args, const void *from, i
 
 HB_INLINE void store_state(const struct hb_k_selective &args, void *to, int64_t at,
                            const float *h) {
-    const int64_t stride = hb_element_stride(args.state_layout, args.head_dim);
+    const int64_t stride = hb_element_stride(layout_of(args), args.head_dim);
     for (int32_t n = 0; n < args.state_size; n++) {
         hb_store(to, at + n * stride, args.state_dtype, h[n]);
     }
@@ -182,7 +191,7 @@ HB_INLINE int64_t entry_index(const struct hb_k_selective_verify &args, int32_t 
     const struct hb_k_selective &scan = args.scan;
     const int64_t slot_size = (int64_t)n_channels(scan) * scan.state_size;
     return ((int64_t)row * args.max_draft + t) * slot_size +
-           hb_element_index(scan.state_layout, channel.head, channel.p, scan.head_dim,
+           hb_element_index(layout_of(scan), channel.head, channel.p, scan.head_dim,
                             scan.state_size);
 }
 

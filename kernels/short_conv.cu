@@ -40,6 +40,13 @@ HB_INLINE int64_t window_index(const struct hb_k_short_conv &args, int32_t slot,
     return slot * (slot_size + args.pool_pad) + (int64_t)c * args.columns;
 }
 
+/* Input of the history that lies so many before the row's first token: -1 is the newest. */
+HB_INLINE float load_history(const struct hb_k_short_conv &args, int32_t slot, int32_t c,
+                             int32_t before) {
+    const int32_t end = HB_DEFECT(args.defect, SHORT_CONV_OLDEST) ? args.width - 1 : args.columns;
+    return hb_load(args.pool, window_index(args, slot, c) + end + before, args.act_dtype);
+}
+
 /* bias + taps over the last K inputs, oldest first, times C. Products and sums are rounded one by
  * one: prefill, decode and verification agree bit for bit on every device. */
 HB_INLINE void write_output(const struct hb_k_short_conv &args, int64_t token, int32_t c,
@@ -63,8 +70,7 @@ HB_INLINE void convolve(const struct hb_k_short_conv &args, int32_t row, int32_t
         if (from >= 0) {
             input[j] = load_input(args, first + from, c);
         } else if (hb_row_has_init(args.rows, row)) {
-            const int64_t at = window_index(args, args.rows.slots[row], c) + args.columns + from;
-            input[j] = hb_load(args.pool, at, args.act_dtype);
+            input[j] = load_history(args, args.rows.slots[row], c, from);
         }
     }
     write_output(args, first + t, c, input);
@@ -187,7 +193,7 @@ HB_KERNEL(short_conv_verify_kernel, struct hb_k_short_conv_verify, args) {
                 input[args.conv.width - 1 - back] = load_input(args.conv, token, c);
             } else {
                 input[args.conv.width - 1 - back] =
-                    hb_load(args.conv.pool, history + node, args.conv.act_dtype);
+                    load_history(args.conv, args.conv.rows.slots[row], c, node);
             }
             if (is_stored && node >= 0) {
                 store_input(args.conv, token, c, args.windows, entry - back);

@@ -43,7 +43,7 @@ HB_KERNEL(ssd_prefill_v0_kernel, struct hb_k_ssm, args) {
     for (int32_t t = 0; t < len; t++) {
         const int64_t token = (int64_t)args.rows.qsl[row] + t;
         const float dt = hb_step_size(args, token, head);
-        const float decay = hb_exp(dt * args.a[head]);
+        const float decay = hb_exp(hb_log_decay(args, dt, head));
         const float x = hb_load(args.xbc, hb_x_index(args, token, head, p), args.act_dtype);
         const int64_t b_index = hb_b_index(args, token, head);
         const int64_t c_index = b_index + (int64_t)args.n_groups * args.state_size;
@@ -54,7 +54,7 @@ HB_KERNEL(ssd_prefill_v0_kernel, struct hb_k_ssm, args) {
             y = hb_state_step(&h[n], decay, dt * x, b, c, y);
         }
         hb_store(args.y, hb_y_index(args, token, head, p), args.act_dtype,
-                 hb_add_skip(args, head, y, x));
+                 hb_add_skip(args, token, head, y, x));
         if (args.after && args.after[row] == t + 1) {
             store_state(args, args.dst[row], head, p, h);
         }
@@ -114,7 +114,7 @@ HB_INLINE void sum_decays(const struct hb_k_ssm &args, const struct scan &s) {
         s.sum[0] = 0.0f;
     }
     for (int32_t j = 0; j < s.len; j++) {
-        s.sum[j + 1] = s.sum[j] + s.dt[j] * args.a[s.head];
+        s.sum[j + 1] = s.sum[j] + hb_log_decay(args, s.dt[j], s.head);
     }
 }
 
@@ -172,7 +172,7 @@ HB_INLINE void write_outputs(const struct hb_k_ssm &args, const struct scan &s, 
         for (int32_t p = 4 * quad; p < 4 * quad + 4 && p < s.n_p; p++) {
             const float y = hb_lane4(inside, p % 4) + decay * hb_lane4(before, p % 4);
             hb_store(args.y, hb_y_index(args, s.first + i, s.head, s.p0 + p), args.act_dtype,
-                     hb_add_skip(args, s.head, y, s.x[i * TILE_P + p]));
+                     hb_add_skip(args, s.first + i, s.head, y, s.x[i * TILE_P + p]));
         }
     }
 }

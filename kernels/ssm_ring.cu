@@ -40,7 +40,7 @@ HB_INLINE void open_step(const struct hb_k_ssm_ring &args, int32_t row, int32_t 
     s->is_fold = s->w == args.ring_length - 1 || args.fold[row];
     s->token = args.ssm.rows.qsl[row];
     s->dt = hb_step_size(args.ssm, s->token, head);
-    s->g = s->dt * args.ssm.a[head];
+    s->g = hb_log_decay(args.ssm, s->dt, head);
     s->b = hb_b_index(args.ssm, s->token, head);
     s->c = s->b + (int64_t)args.ssm.n_groups * args.ssm.state_size;
     s->ring_g = ((int64_t)s->slot * args.ssm.n_heads + head) * args.ring_length;
@@ -105,7 +105,7 @@ HB_KERNEL(ssm_ring_v0_kernel, struct hb_k_ssm_ring, args) {
         args.ring_g[s.ring_g + s.w] = s.g;
     }
     hb_store(args.ssm.y, hb_y_index(args.ssm, s.token, head, p), args.ssm.act_dtype,
-             hb_add_skip(args.ssm, head, y, x));
+             hb_add_skip(args.ssm, s.token, head, y, x));
 }
 
 /* Record w of the block's p values; the block of p0 = 0 writes what they share. */
@@ -186,7 +186,7 @@ HB_KERNEL(ssm_ring_warp_kernel, struct hb_k_ssm_ring, args) {
     for (int32_t p = HB_THREAD; p < n_p; p += HB_THREADS) {
         const float x = hb_load(args.ssm.xbc, x_index + p, args.ssm.act_dtype);
         hb_store(args.ssm.y, hb_y_index(args.ssm, s.token, head, p0 + p), args.ssm.act_dtype,
-                 hb_add_skip(args.ssm, head, y[p], x));
+                 hb_add_skip(args.ssm, s.token, head, y[p], x));
     }
 }
 

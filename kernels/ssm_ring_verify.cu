@@ -60,7 +60,7 @@ HB_INLINE void open_node(const struct hb_k_ssm_ring &args, const struct ring &ri
     node->at = position(ring, ring.w + t);
     node->token = (int64_t)args.ssm.rows.qsl[row] + t;
     node->dt = hb_step_size(args.ssm, node->token, head);
-    node->g = node->dt * args.ssm.a[head];
+    node->g = hb_log_decay(args.ssm, node->dt, head);
     node->decay = hb_exp(node->g);
     node->b = hb_b_index(args.ssm, node->token, head);
     node->c = node->b + (int64_t)args.ssm.n_groups * args.ssm.state_size;
@@ -115,7 +115,7 @@ HB_KERNEL(ssm_ring_verify_v0_kernel, struct hb_k_ssm_ring, args) {
             args.ring_g[ring.g + node.at] = node.g;
         }
         hb_store(args.ssm.y, hb_y_index(args.ssm, node.token, head, p), args.ssm.act_dtype,
-                 hb_add_skip(args.ssm, head, y, x));
+                 hb_add_skip(args.ssm, node.token, head, y, x));
     }
 }
 
@@ -195,7 +195,7 @@ HB_KERNEL(ssm_ring_verify_warp_kernel, struct hb_k_ssm_ring, args) {
         for (int32_t p = HB_THREAD; p < n_p; p += HB_THREADS) {
             const float x = hb_load(args.ssm.xbc, x_index + p, args.ssm.act_dtype);
             hb_store(args.ssm.y, hb_y_index(args.ssm, node.token, head, p0 + p), args.ssm.act_dtype,
-                     hb_add_skip(args.ssm, head, y[p], x));
+                     hb_add_skip(args.ssm, node.token, head, y[p], x));
         }
     }
 }

@@ -34,7 +34,7 @@ HB_KERNEL(ssm_update_v0_kernel, struct hb_k_ssm, args) {
     }
     const int64_t token = args.rows.qsl[row];
     const float dt = hb_step_size(args, token, head);
-    const float decay = hb_exp(dt * args.a[head]);
+    const float decay = hb_exp(hb_log_decay(args, dt, head));
     const float x = hb_load(args.xbc, hb_x_index(args, token, head, p), args.act_dtype);
     const int64_t b_index = hb_b_index(args, token, head);
     const int64_t c_index = b_index + (int64_t)args.n_groups * args.state_size;
@@ -50,7 +50,7 @@ HB_KERNEL(ssm_update_v0_kernel, struct hb_k_ssm, args) {
         hb_store(args.pool, element, args.state_dtype, h);
     }
     hb_store(args.y, hb_y_index(args, token, head, p), args.act_dtype,
-             hb_add_skip(args, head, y, x));
+             hb_add_skip(args, token, head, y, x));
 }
 
 /* Grid (row, head, p / 8): one warp owns 8 values of p; its lanes share the state elements n, lane,
@@ -70,7 +70,7 @@ HB_KERNEL(ssm_update_warp_kernel, struct hb_k_ssm, args) {
     }
     const int64_t token = args.rows.qsl[row];
     const float dt = hb_step_size(args, token, head);
-    const float decay = hb_exp(dt * args.a[head]);
+    const float decay = hb_exp(hb_log_decay(args, dt, head));
     const int64_t x_index = hb_x_index(args, token, head, p0);
     const int64_t b_index = hb_b_index(args, token, head);
     const int64_t c_index = b_index + (int64_t)args.n_groups * args.state_size;
@@ -92,7 +92,7 @@ HB_KERNEL(ssm_update_warp_kernel, struct hb_k_ssm, args) {
     for (int32_t p = HB_THREAD; p < n_p; p += HB_THREADS) {
         const float x = hb_load(args.xbc, x_index + p, args.act_dtype);
         hb_store(args.y, hb_y_index(args, token, head, p0 + p), args.act_dtype,
-                 hb_add_skip(args, head, y[p], x));
+                 hb_add_skip(args, token, head, y[p], x));
     }
 }
 

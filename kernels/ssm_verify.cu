@@ -23,14 +23,14 @@ HB_INLINE int64_t entry_index(const struct hb_k_ssm_verify &args, int32_t row, i
     const struct hb_k_ssm &ssm = args.ssm;
     const int64_t entry_size = (int64_t)ssm.n_heads * ssm.head_dim * ssm.state_size;
     return ((int64_t)row * args.max_draft + t) * entry_size +
-           hb_element_index(ssm.state_layout, head, p, ssm.head_dim, ssm.state_size);
+           hb_element_index(hb_ssm_layout(ssm), head, p, ssm.head_dim, ssm.state_size);
 }
 
 HB_INLINE void open_node(const struct hb_k_ssm_verify &args, int32_t row, int32_t t, int32_t head,
                          int32_t p, struct node *node) {
     node->token = (int64_t)args.ssm.rows.qsl[row] + t;
     node->dt = hb_step_size(args.ssm, node->token, head);
-    node->decay = hb_exp(node->dt * args.ssm.a[head]);
+    node->decay = hb_exp(hb_log_decay(args.ssm, node->dt, head));
     node->b = hb_b_index(args.ssm, node->token, head);
     node->c = node->b + (int64_t)args.ssm.n_groups * args.ssm.state_size;
     node->after_at = entry_index(args, row, t, head, p);
@@ -81,7 +81,7 @@ HB_KERNEL(ssm_verify_v0_kernel, struct hb_k_ssm_verify, args) {
             hb_store(args.states, node.after_at + element, args.ssm.state_dtype, h[n]);
         }
         hb_store(args.ssm.y, hb_y_index(args.ssm, node.token, head, p), args.ssm.act_dtype,
-                 hb_add_skip(args.ssm, head, y, x));
+                 hb_add_skip(args.ssm, node.token, head, y, x));
     }
 }
 
@@ -118,7 +118,7 @@ HB_KERNEL(ssm_verify_warp_kernel, struct hb_k_ssm_verify, args) {
         for (int32_t p = HB_THREAD; p < n_p; p += HB_THREADS) {
             const float x = hb_load(args.ssm.xbc, x_index + p, args.ssm.act_dtype);
             hb_store(args.ssm.y, hb_y_index(args.ssm, node.token, head, p0 + p), args.ssm.act_dtype,
-                     hb_add_skip(args.ssm, head, y[p], x));
+                     hb_add_skip(args.ssm, node.token, head, y[p], x));
         }
     }
 }
