@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Everything that needs an NVIDIA GPU, on a machine with gcc and nvcc (no clang, no package manager needed): builds the
-# preset cuda, then the golden check and generated cases on emu and cuda, and the planted defects on both.
+# preset cuda, then tests, golden tensors, generated cases on emu and cuda (50 per kind at real sizes), 10,000 cases against
+# the bounds, and the planted defects on both; as many at once as there are cores.
 #
-# Usage: scripts/gpu.sh [--deps DIR] [--out DIR] [--smoke] [--valid N] [--broken N]
+# Usage: scripts/gpu.sh [--deps DIR] [--out DIR] [--smoke] [--valid N] [--broken N] [--fuzz N] [--sanitize]
 #   --deps DIR  folder of the .deb files (or of include/ and lib/) of cJSON, Random123, xxHash, Boost.Context; made by
 #               `scripts/gpu.sh --pack DIR` on a Debian machine; unpacked into .deps/ and checked before the GPU is used
 #   --pack DIR  download those .deb files into DIR and stop
@@ -80,66 +81,125 @@ if [ -n "$smoke" ]; then
     "$hbfuzz" run --gen 20 --seed 1 --class broken --backend cuda --compare emu || status=1
     exit $status
 fi
-say "kernel and backend tests (device included)"
-(cd "$root/build/cuda" && ctest -j "$jobs" -R 'test_(conv1d|ssd|norm_gate|attention|state_copy|table|bf16|emu|hybrid|adapter|verify|spec|record|ring|windows|graph|delta|decay|selective|short_conv|kinds)' --output-on-failure) |
-    tail -n 15 | tee "$out/tests.txt" || status=1
-say "golden tensors on cuda"
-"$hbfuzz" check --backend cuda | tee "$out/check.txt" || status=1
-say "$valid valid cases on emu and cuda"
-"$hbfuzz" run --gen "$valid" --seed 11 --class valid --backend cuda --compare emu --stats | tee "$out/valid.txt" || status=1
-say "$broken broken cases on emu and cuda"
-"$hbfuzz" run --gen "$broken" --seed 12 --class broken --backend cuda --compare emu --stats | tee "$out/broken.txt" || status=1
-for target in verify graph track slots; do
-    say "$((valid / 2)) $target cases on emu and cuda"
-    "$hbfuzz" run --gen "$((valid / 2))" --seed 14 --target $target --class valid --backend cuda --compare emu --stats |
-        tee -a "$out/valid.txt" || status=1
-done
-for mixer in gdn kda lightning short_conv mamba1; do
-    say "300 $mixer cases on emu and cuda"
-    "$hbfuzz" run --gen 300 --seed 16 --mixer $mixer --class valid --backend cuda --compare emu --stats |
-        tee -a "$out/valid.txt" | grep -E '^(run|two backends|VERDICT)|compare\.' || status=1
-done
+# --- a queue of jobs: each in the background, as many at once as there are cores (12 at most: each holds a GPU context) ---
+log=$out/log
+rm -rf "$log"
+mkdir -p "$log"
+queue=()
+parallel=$((jobs < 12 ? jobs : 12))
+
+# job NAME COMMAND..: output in log/NAME, exit status in log/NAME.rc
+job() {
+    local name=$1
+    shift
+    queue+=("$name")
+    while [ "$(jobs -rp | wc -l)" -ge "$parallel" ]; do
+        wait -n || true
+    done
+    (
+        set +e
+        "$@" </dev/null >"$log/$name" 2>&1
+        echo $? >"$log/$name.rc"
+    ) &
+}
+
+# Waits for the queue and says in FILE what came of each job, in order: exit status and the lines that match REGEX.
+collect() { # FILE REGEX
+    local name rc
+    wait
+    for name in "${queue[@]}"; do
+        rc=$(cat "$log/$name.rc" 2>/dev/null || echo 99)
+        printf '%-28s exit %d\n' "$name" "$rc"
+        { grep -E "$2" "$log/$name" || true; } | cut -c1-400 | sed 's/^/    /' | head -n 30 || true
+        [ "$rc" -eq 0 ] || status=1
+    done >"$1"
+    queue=()
+    cat "$1"
+}
+
+both() { # both ARGUMENTS..: generated cases on emu and cuda
+    "$hbfuzz" run --backend cuda --compare emu --stats "$@"
+}
+
+# Exit 1 of a planted defect's run is wanted: findings on both. A line with "compare." says that the two parted; of 29 too
+# where the entry that is wrongly committed equals the right one but for rounding, since there its bits decide.
+defect_on_both() { # NUMBER TARGET MIXER
+    local class=valid found parted
+    case $1 in 10 | 15 | 22) class=mix ;; esac
+    both --gen $((${#3} > 0 ? 800 : 2500)) --seed 13 --target "$2" --class $class --defect "$1" ${3:+--mixer "$3"} >"$log/defect.$1.$2.$3.all" || true
+    found=$(sed -n 's/^run: .* \([0-9]*\) findings.*/\1/p' "$log/defect.$1.$2.$3.all")
+    parted=$(grep -c ' compare\.' "$log/defect.$1.$2.$3.all" || true)
+    grep -m 2 ' compare\.' "$log/defect.$1.$2.$3.all" || true
+    rm -f "$log/defect.$1.$2.$3.all"
+    echo "defect $1 ${3:-}: ${found:-none} findings, $parted with different verdicts"
+    [ "$1" -eq 29 ] && parted=0
+    [ "${found:-0}" -gt 0 ] && [ "$parted" -eq 0 ]
+}
+
 # Bit for bit where the capabilities claim it, else within both bounds: a replay is the eager forward (45), verify and commit
 # are decode steps along the path, in chains and trees (51).
-for pair in 45:graph 51:verify; do
-    say "relation ${pair%:*} on cuda"
-    "$hbfuzz" run --gen 2000 --seed 15 --target ${pair#*:} --relation ${pair%:*} --backend cuda --stats |
-        grep -E '^run:|relations said|VERDICT' | tee -a "$out/relations.txt"
-    [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
+relation_on_cuda() { # NUMBER TARGET
+    "$hbfuzz" run --gen 2000 --seed 15 --target "$2" --relation "$1" --backend cuda --stats
+}
+
+sanitize_with() { # TOOL
+    compute-sanitizer --tool "$1" --target-processes all --error-exitcode 9 \
+        "$hbfuzz" run --gen 60 --seed 21 --class valid --backend cuda
+}
+
+say "cases on emu and cuda, golden tensors, tests of kernels and backend with the device"
+job tests ctest --test-dir "$root/build/cuda" -j 4 --output-on-failure \
+    -R 'test_(conv1d|ssd|norm_gate|attention|state_copy|table|bf16|emu|hybrid|adapter|verify|spec|record|ring|windows|graph|delta|decay|selective|short_conv|kinds)'
+job check.cuda "$hbfuzz" check --backend cuda
+job valid both --gen "$valid" --seed 11 --class valid
+job broken both --gen "$broken" --seed 12 --class broken
+for target in verify graph track slots attention; do
+    job "valid.$target" both --gen "$((valid / 2))" --seed 14 --target $target --class valid
 done
+for mixer in mamba2 gdn kda lightning short_conv mamba1; do
+    job "mixer.$mixer" both --gen 250 --seed 16 --mixer $mixer --class valid
+done
+# one model per kind at its true dimensions, 50 cases in five parts
+for model in nemotron-h-8b qwen3-next-80b kimi-linear-48b minimax-text-01 lfm2-1.2b jamba-v0.1; do
+    for part in 1 2 3 4 5; do
+        job "real.$model.$part" both --gen 10 --seed $((40 + part)) --model $model --size real --class valid
+    done
+done
+for pair in 45:graph 51:verify; do
+    job "relation.${pair%:*}" relation_on_cuda "${pair%:*}" "${pair#*:}"
+done
+collect "$out/cases.txt" '^(run|check):|relations said|VERDICT|compare\.|two backends|tests passed|Failed'
+
+say "bounds on cuda"
+"$root/scripts/calibrate.sh" --backend cuda --cases 10000 --processes "$parallel" --hbfuzz "$hbfuzz" >"$out/bounds.txt" 2>&1 || status=1
+tail -n 1 "$out/bounds.txt"
+
 say "planted defects: same verdict and fingerprint on both"
 # (not 4, 9 and 13: there two rows of one launch write the same bytes, so what the GPU does is a race; not 7 and 8: a GPU has
 # no order of threads to choose, and shared memory that is not poisoned)
-list=$(mktemp)
-for entry in 1:forward 2:forward 3:forward 5:forward 6:forward 10:forward 11:verify 12:verify 14:verify 15:graph 16:graph 17:graph \
-    18:graph 19:graph 20:verify 21:verify 22:slots 23:slots 24:track 25:track 26:track 27:verify 28:track 29:verify 30:verify 56:verify 57:verify; do
-    defect=${entry%:*}
-    class=valid
-    case $defect in 10 | 15 | 22) class=mix ;; esac
-    # exit 1 is wanted: findings on both; a line with "compare." says that the two parted
-    "$hbfuzz" run --gen 2500 --seed 13 --target "${entry#*:}" --class $class --backend cuda --compare emu --defect $defect >"$list" || true
-    found=$(sed -n 's/^run: .* \([0-9]*\) findings.*/\1/p' "$list")
-    parted=$(grep -c ' compare\.' "$list" || true)
-    grep -m 2 ' compare\.' "$list" | cut -c1-500 || true
-    echo "defect $defect: ${found:-none} findings, $parted with different verdicts" | tee -a "$out/defects.txt"
-    # 29 commits an entry of an earlier verify: where it equals the right one but for rounding, its bits decide
-    [ $defect -eq 29 ] && parted=0
-    [ "${found:-0}" -gt 0 ] && [ "$parted" -eq 0 ] || status=1
-done
-rm -f "$list"
+while read -r number mixer target _; do
+    case $number in '#'* | 4 | 7 | 8 | 9 | 13) continue ;; esac
+    [ "$mixer" = - ] && mixer=
+    job "defect.$number.${mixer:-mix}" defect_on_both "$number" "$target" "$mixer"
+done <"$root/scripts/defects.txt"
+collect "$out/defects.txt" '^defect |compare\.'
+
 if [ "$fuzz_seconds" -gt 0 ]; then
     say "fuzzing cuda for $fuzz_seconds s"
     "$hbfuzz" fuzz forward --backend cuda --engine plain --time "$fuzz_seconds" --seed 3 --out "$out/findings" |
         tail -n 12 | tee "$out/fuzz.txt" || status=1
 fi
 if [ -n "$sanitize" ]; then
+    say "compute-sanitizer"
     for tool in memcheck racecheck initcheck; do
-        say "compute-sanitizer $tool"
-        compute-sanitizer --tool $tool --target-processes all --error-exitcode 9 \
-            "$hbfuzz" run --gen 60 --seed 21 --class valid --backend cuda >"$out/sanitizer.tmp" 2>&1 || status=1
-        { echo "$tool:"; grep -E '^run:|ERROR SUMMARY|RACECHECK SUMMARY|=========     at' "$out/sanitizer.tmp" | sort | uniq -c | sort -rn | head -n 8; } |
-            tee -a "$out/sanitizer.txt"
-        rm -f "$out/sanitizer.tmp"
+        job "sanitizer.$tool" sanitize_with $tool
     done
+    collect "$out/sanitizer.txt" '^run:|ERROR SUMMARY|RACECHECK SUMMARY|=========     at'
+fi
+tar -czf "$out/log.tar.gz" -C "$out" log && rm -rf "$log"
+if [ $status -eq 0 ]; then
+    say "all as expected"
+else
+    say "something differs: see above, and log.tar.gz"
 fi
 exit $status

@@ -70,6 +70,7 @@ if [ "${1:-}" != "--quick" ]; then
     for target in metadata track graph slots; do
         check "fuzz $target" "$hbfuzz" fuzz $target --count 4000 --seed 7 --out "$out/$target"
     done
+    check "bounds" "$root/scripts/calibrate.sh" --cases 10000 --seed 3 --hbfuzz "$hbfuzz"
     check "run --backend oracle" "$hbfuzz" run --backend oracle --gen 2000 --seed 5
     rm -rf "$out"
 fi
