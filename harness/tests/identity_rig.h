@@ -30,12 +30,13 @@ struct identity {
     int32_t defect;                          /* planted */
     float in[3][ID_TOKENS][ID_WIDTH];        /* by position, as handed over */
     float init[ID_STATE], a[ID_STATE];       /* initial state [H, P, N]; parameter A */
-    float out[ID_TOKENS][ID_WIDTH];          /* of the backend, */
-    double want[ID_TOKENS][ID_WIDTH];        /* of the oracle, */
+    float out[ID_TOKENS][ID_WIDTH];          /* of the backend; as the next two by position */
+    double want[ID_TOKENS][ID_WIDTH];        /* of the oracle */
     double bound[ID_TOKENS][ID_WIDTH];       /* how far they may lie apart */
     float state[ID_STATE];                   /* after the last token */
     double state_want[ID_STATE], state_bound[ID_STATE];
     int32_t first, n_tokens, width, n_state; /* first: position of the first new token */
+    int32_t n_filled[3];                     /* calls so far for each input, those of the prefix too */
 };
 
 static inline void identity_fill(void *ctx, const struct hb_case *c, const struct hb_value_key *key,
@@ -46,6 +47,9 @@ static inline void identity_fill(void *ctx, const struct hb_case *c, const struc
     hb_values_fill(c, key, n, out);
     if (x->bend) {
         x->bend(x, key, n, out);
+    }
+    if (which >= 0 && which < 3) {
+        x->n_filled[which]++;
     }
     float *to = NULL;
     if (which >= 0 && which < 3 && key->position >= 0 && key->position < ID_TOKENS) {
@@ -66,12 +70,13 @@ static inline void identity_see(void *ctx, int32_t kind, int32_t request, int32_
     struct identity *x = ctx;
     (void)request, (void)layer;
     const size_t size = (size_t)n;
-    if (kind == 0) {
-        assert_in_range(position, 0, ID_TOKENS - 1);
+    if (kind == 0) { /* tokens come in their order, nodes of a draft by number */
+        const int32_t at = x->first + x->n_tokens;
+        assert_in_range(at, position, ID_TOKENS - 1);
         assert_in_range(n, 1, ID_WIDTH);
-        memcpy(x->out[position], got, size * sizeof *got);
-        memcpy(x->want[position], want, size * sizeof *want);
-        memcpy(x->bound[position], bound, size * sizeof *bound);
+        memcpy(x->out[at], got, size * sizeof *got);
+        memcpy(x->want[at], want, size * sizeof *want);
+        memcpy(x->bound[at], bound, size * sizeof *bound);
         x->width = n;
         x->n_tokens++;
     } else if (kind == 2) {
@@ -129,8 +134,8 @@ static inline void identity_core(struct identity *x) {
     g->layer_factor = HB_FACTOR_NONE;
 }
 
-static inline void identity_pass(const struct identity *x, const struct hb_value_key *key, int32_t n,
-                                 float *out) {
+static inline void identity_pass(const struct identity *x, const struct hb_value_key *key,
+                                 int32_t n, float *out) {
     const int32_t taps = x->c.config.conv_width;
     for (int32_t i = 0; i < n && key->tensor == HB_TENSOR_CONV_WEIGHT; i++) {
         out[i] = i % taps == taps - 1 ? 1.0F : 0.0F;
@@ -157,6 +162,7 @@ static inline void identity_run(struct identity *x, const struct hb_adapter *bac
     struct hb_verdict v;
     hb_case_normalize(&x->c);
     x->n_tokens = 0;
+    memset(x->n_filled, 0, sizeof x->n_filled);
     assert_int_equal(hb_run_case(backend, &x->c, &o, &v, NULL), 0);
     assert_string_equal(v.text, "");
     assert_int_equal(v.kind, HB_VERDICT_PASS);

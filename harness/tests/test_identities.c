@@ -24,7 +24,7 @@ static int is_delta(const struct identity *x) {
     return x->c.config.mixer == HB_MIXER_GDN || x->c.config.mixer == HB_MIXER_KDA;
 }
 
-/* --- what the inputs say ------------------------------------------------------------------------ */
+/* --- what the inputs say ---------------------------------------------------------------------- */
 
 struct sizes {
     int32_t heads, head_dim, state, inner, keys, n_state;
@@ -88,7 +88,7 @@ static double reader(const struct identity *x, int32_t t, int32_t i) {
     }
 }
 
-/* Outputs and states that are not those of S = e^g S + w x b, y = c.S, from the initial state on. */
+/* Outputs and states that are not those of S = e^g S + w x b, y = c.S, from the initial state. */
 static int64_t plain_apart(const struct identity *x) {
     const struct sizes s = sizes_of(x);
     int64_t apart = x->n_state != s.n_state || x->width != s.inner;
@@ -121,7 +121,7 @@ static int64_t plain_apart(const struct identity *x) {
     return apart;
 }
 
-/* --- nothing is put in, or nothing decays --------------------------------------------------------- */
+/* --- nothing is put in, or nothing decays ----------------------------------------------------- */
 
 /* ops-mamba2.md 5, ops-delta.md 2: x = 0, or beta = 0. */
 static void no_input(struct identity *x, const struct hb_value_key *key, int32_t n, float *out) {
@@ -192,7 +192,7 @@ static void without_decay_the_state_is_a_sum(void **state) {
     check_plain(WITH_STATE & ~DELTA, no_decay);
 }
 
-/* --- orthonormal keys ----------------------------------------------------------------------------- */
+/* --- orthonormal keys ------------------------------------------------------------------------- */
 
 /* ops-delta.md 3, 4: no decay, beta = 1, unit vector t modulo N as the key of token t; values
  * repeat with the keys. From N tokens on nothing changes. */
@@ -264,7 +264,7 @@ static void orthonormal_keys_are_read_back_and_repeats_change_nothing(void **sta
     }
 }
 
-/* --- one mixer is another ------------------------------------------------------------------------- */
+/* --- one mixer is another --------------------------------------------------------------------- */
 
 /* ops-delta.md 5: the decay of channel 0 of KDA is that of all, and of GDN. */
 static void one_decay(struct identity *x, const struct hb_value_key *key, int32_t n, float *out) {
@@ -364,7 +364,7 @@ static void without_a_prediction_it_is_simple_gla(void **state) {
     }
 }
 
-/* --- heads of one group change places ---------------------------------------------------------- */
+/* --- heads of one group change places --------------------------------------------------------- */
 
 /* The head whose place it takes: the other one of its key head, or group. */
 static int32_t other_head(const struct identity *x, int32_t head) {
@@ -459,7 +459,7 @@ static void heads_of_one_group_change_places_bit_by_bit(void **state) {
     }
 }
 
-/* --- planted defects ----------------------------------------------------------------------------- */
+/* --- planted defects -------------------------------------------------------------------------- */
 
 static void planted_defects_break_identities(void **state) {
     (void)state;
@@ -473,12 +473,21 @@ static void planted_defects_break_identities(void **state) {
         assert_true(gla_apart(emu, mixer, 0, 0, HB_DEFECT_DELTA_DECAY_SIGN) > 0);
         assert_true(gla_apart(emu, mixer, 0, 0, HB_DEFECT_DELTA_HEAD_MAP) > 0);
     }
+    assert_true(plain_identity(emu, HB_MIXER_KDA, no_input, 0, 0, HB_DEFECT_KDA_DECAY_SCALAR) > 0);
+    static const int32_t of_plain[][2] = {{HB_MIXER_MAMBA2, HB_DEFECT_MAMBA2_DECAY_SIGN},
+                                          {HB_MIXER_MAMBA1, HB_DEFECT_MAMBA1_DECAY_SIGN}};
+    for (int32_t i = 0; i < 2; i++) {
+        assert_true(plain_identity(emu, of_plain[i][0], no_input, 0, 0, of_plain[i][1]) > 0);
+    }
+    assert_true(plain_identity(emu, HB_MIXER_LIGHTNING, no_decay, 0, 0,
+                               HB_DEFECT_DECAY_HEAD_MAP) > 0);
     assert_true(kda_apart(emu, 0, 0, HB_DEFECT_DELTA_HEAD_MAP) > 0);
     assert_true(kda_apart(emu, 0, 0, HB_DEFECT_DELTA_PREDICTION) > 0);
     assert_true(plain_identity(emu, HB_MIXER_LIGHTNING, no_decay, 0, 0,
                                HB_DEFECT_DECAY_ZERO_GATE) > 0);
     assert_true(plain_identity(emu, HB_MIXER_MAMBA2, no_decay, 0, 0, HB_DEFECT_GROUP_MODULO) > 0);
-    assert_true(plain_identity(emu, HB_MIXER_MAMBA2, no_decay, 1, 0, HB_DEFECT_CHUNK_OFF_BY_ONE) > 0);
+    assert_true(plain_identity(emu, HB_MIXER_MAMBA2, no_decay, HB_FORM_FAST, 0,
+                               HB_DEFECT_CHUNK_OFF_BY_ONE) > 0);
 }
 
 int main(void) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Invariances of attention (ops-attention.md 5) on the emulated backend and in the oracle that are
- * no relation of two runs of one case. Each is silent on the right backend and not on a wrong one. */
+ * no relation of two runs of one case. Each is silent on the right backend and not on a wrong one.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,7 @@
 
 enum { DIM = 8, WINDOW = 6, LATE = ID_PREFIX + ID_PROMPT - 1 };
 
-/* One attention layer. Variants by the bits of k: kernel form, activation type, window, soft cap. */
+/* One attention layer. Variants by the bits of k: kernel form, activation type, window, cap. */
 enum { ATTENTION_FORMS = 16 };
 static void attention_case(struct identity *x, int32_t k) {
     identity_case(x, HB_MIXER_MAMBA2, ID_PREFIX);
@@ -40,7 +41,7 @@ static int64_t bits_apart(const struct identity *a, const struct identity *b, in
     return n;
 }
 
-/* --- pages ---------------------------------------------------------------------------------------- */
+/* --- pages ------------------------------------------------------------------------------------ */
 
 static int64_t pages_apart(const struct hb_adapter *backend, int32_t form, int32_t page,
                            int32_t order, int32_t defect) {
@@ -73,14 +74,14 @@ static void pages_and_their_order_change_no_bit(void **state) {
     }
 }
 
-/* --- prefixes ------------------------------------------------------------------------------------- */
+/* --- prefixes --------------------------------------------------------------------------------- */
 
 /* The first tokens stand in the cache, or come with the prompt. */
 static int64_t prefix_apart(const struct hb_adapter *backend, int32_t form) {
     struct identity x[2];
     for (int32_t k = 0; k < 2; k++) {
         attention_case(&x[k], form);
-        x[k].c.step[0].prefix = k ? 0 : ID_PREFIX;
+        x[k].first = x[k].c.step[0].prefix = k ? 0 : ID_PREFIX;
         identity_steps(&x[k], k ? ID_PREFIX + ID_PROMPT : ID_PROMPT, 2);
         identity_run(&x[k], k ? backend : hb_adapter_emu());
     }
@@ -97,10 +98,11 @@ static void a_prefix_is_as_good_as_its_tokens(void **state) {
     assert_true(prefix_apart(mischief_init(&m, MISCHIEF_OUTPUT, 0), 0) > 0);
 }
 
-/* --- heads ---------------------------------------------------------------------------------------- */
+/* --- heads ------------------------------------------------------------------------------------ */
 
 /* arg 1: as many kv heads as query heads, each in place of the one that it shared. */
-static void repeat_heads(struct identity *x, const struct hb_value_key *key, int32_t n, float *out) {
+static void repeat_heads(struct identity *x, const struct hb_value_key *key, int32_t n,
+                         float *out) {
     float heads[ID_WIDTH];
     const int32_t q = x->c.config.q_heads, shared = q / 2;
     if (x->arg == 0 || (key->tensor != HB_TENSOR_K && key->tensor != HB_TENSOR_V)) {
@@ -113,7 +115,7 @@ static void repeat_heads(struct identity *x, const struct hb_value_key *key, int
     }
 }
 
-static int64_t heads_apart(const struct hb_adapter *backend, int32_t form) {
+static int64_t heads_apart(const struct hb_adapter *backend, int32_t form, int32_t defect) {
     struct identity x[2];
     for (int32_t k = 0; k < 2; k++) {
         attention_case(&x[k], form);
@@ -121,6 +123,7 @@ static int64_t heads_apart(const struct hb_adapter *backend, int32_t form) {
         x[k].c.config.kv_heads = k ? 4 : 2;
         x[k].bend = repeat_heads;
         x[k].arg = k;
+        x[k].defect = defect; /* shows where heads are shared */
         identity_run(&x[k], k ? backend : hb_adapter_emu());
     }
     for (int32_t i = 0; i < 4 * DIM; i++) { /* the keys of head 1 are those of head 0 */
@@ -133,12 +136,15 @@ static void shared_heads_are_repeated_heads_bit_by_bit(void **state) {
     (void)state;
     struct mischief m;
     for (int32_t k = 0; k < ATTENTION_FORMS; k++) {
-        assert_int_equal(heads_apart(hb_adapter_emu(), k), 0);
+        assert_int_equal(heads_apart(hb_adapter_emu(), k, 0), 0);
     }
-    assert_true(heads_apart(mischief_init(&m, MISCHIEF_LAST_BIT, 0), 0) > 0);
+    assert_true(heads_apart(mischief_init(&m, MISCHIEF_LAST_BIT, 0), 0, 0) > 0);
+    if (identity_has_defects()) {
+        assert_true(heads_apart(hb_adapter_emu(), 0, HB_DEFECT_ATTN_GQA_MODULO) > 0);
+    }
 }
 
-/* --- masked keys ---------------------------------------------------------------------------------- */
+/* --- masked keys ------------------------------------------------------------------------------ */
 
 /* arg: what key and value of the last token of the prompt, or of the prefix, hold; 0: as ever. */
 static void spoil(struct identity *x, const struct hb_value_key *key, int32_t n, float *out) {
@@ -175,13 +181,61 @@ static void masked_keys_may_hold_anything(void **state) {
     for (int32_t k = 0; k < 4 * ATTENTION_FORMS; k++) {
         assert_int_equal(masked_apart(hb_adapter_emu(), k >> 2, 1 + (k & 3), 0), 0);
     }
-    assert_true(masked_apart(mischief_init(&m, 36, 0), 0, 1, 0) > 0); /* the last reaches the first */
+    /* the last token reaches the first */
+    assert_true(masked_apart(mischief_init(&m, 36, 0), 0, 1, 0) > 0);
     if (identity_has_defects()) {
         assert_true(masked_apart(hb_adapter_emu(), 4, 3, HB_DEFECT_WINDOW_OFF_BY_ONE) > 0);
     }
 }
 
-/* --- sums of weights ------------------------------------------------------------------------------ */
+/* arg: the node of the draft whose key and value are no numbers. */
+enum { NODES = 6 };
+static void spoil_node(struct identity *x, const struct hb_value_key *key, int32_t n, float *out) {
+    const int32_t which = key->tensor - HB_TENSOR_Q;
+    for (int32_t i = 0; i < n && x->arg > 0 && (which == 1 || which == 2); i++) {
+        out[i] = x->n_filled[which] - ID_PREFIX == x->arg ? NAN : out[i];
+    }
+}
+
+/* Outputs of nodes that do not follow the spoiled one, and how many nodes those are. */
+static int64_t tree_apart(const struct hb_adapter *backend, int32_t form, int32_t tree,
+                          int32_t spoiled, int32_t *n_nodes) {
+    struct identity x[2];
+    int32_t parent[HB_MAX_DRAFT] = {0}, follows[HB_MAX_DRAFT] = {0};
+    int64_t apart = 0;
+    for (int32_t k = 0; k < 2; k++) {
+        attention_case(&x[k], form);
+        x[k].c.config.max_draft = NODES;
+        struct hb_case_step *s = hand_forward(&x[k].c, HB_MODE_TARGET_VERIFY);
+        s->tree = HB_TREE_RANDOM + tree;
+        hand_row(s, 0, NODES);
+        x[k].bend = spoil_node;
+        x[k].arg = k ? spoiled : 0;
+        identity_run(&x[k], k ? backend : hb_adapter_emu());
+        hb_case_tree(&x[k].c, s, 0, NODES, parent);
+    }
+    assert_int_equal(x[0].n_tokens, NODES);
+    for (int32_t t = 0; t < NODES; t++) {
+        follows[t] = t == spoiled || (t > 0 && follows[parent[t]]);
+        *n_nodes += t > spoiled && !follows[t];
+        apart += follows[t] ? 0 : bits_apart(&x[0], &x[1], ID_PREFIX + t, ID_PREFIX + t);
+    }
+    return apart;
+}
+
+static void nodes_of_other_branches_may_hold_anything(void **state) {
+    (void)state;
+    struct mischief m;
+    int32_t n_nodes = 0;
+    for (int32_t k = 0; k < 16 * ATTENTION_FORMS; k++) {
+        const int32_t spoiled = 1 + k % 3;
+        assert_int_equal(tree_apart(hb_adapter_emu(), k >> 4, k & 15, spoiled, &n_nodes), 0);
+    }
+    assert_true(n_nodes > 100); /* that come later and could have read it */
+    assert_true(tree_apart(mischief_init(&m, MISCHIEF_LAST_BIT, 0), 0, 0, 1, &n_nodes) > 0);
+}
+
+/* --- sums of weights -------------------------------------------------------------------------- */
 
 /* arg 1: a constant vector on all keys moves all logits of a query alike. */
 static void shift_keys(struct identity *x, const struct hb_value_key *key, int32_t n, float *out) {
@@ -251,6 +305,7 @@ int main(void) {
         cmocka_unit_test(a_prefix_is_as_good_as_its_tokens),
         cmocka_unit_test(shared_heads_are_repeated_heads_bit_by_bit),
         cmocka_unit_test(masked_keys_may_hold_anything),
+        cmocka_unit_test(nodes_of_other_branches_may_hold_anything),
         cmocka_unit_test(a_constant_on_all_keys_is_not_seen),
         cmocka_unit_test(values_that_are_all_the_same_come_out),
     };

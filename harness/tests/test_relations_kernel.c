@@ -102,10 +102,17 @@ static const struct kind_control of_kinds[] = {
 /* No planted defect makes a layer nonlinear: 62 and 63 have none. */
 static const struct kind_control of_defects[] = {
     {64, 0, HB_DEFECT_INIT_STATE_MASK, WITH_STEP, "scan.step_limits", "output"},
+    {64, 0, HB_DEFECT_MAMBA2_ZERO_STEP, MIXER(MAMBA2), "scan.step_limits", "output"},
+    {64, 0, HB_DEFECT_MAMBA1_ZERO_STEP, MIXER(MAMBA1), "scan.step_limits", "output"},
+    {64, 1, HB_DEFECT_MAMBA2_DECAY_SIGN, MIXER(MAMBA2), "scan.step_limits", "temporal state"},
+    {64, 1, HB_DEFECT_MAMBA1_DECAY_SIGN, MIXER(MAMBA1), "scan.step_limits", "temporal state"},
     {64, 1, HB_DEFECT_DELTA_PREDICTION, DELTA, "scan.step_limits", "temporal state"},
     {64, 1, HB_DEFECT_DELTA_DECAY_SIGN, DELTA, "scan.step_limits", "temporal state"},
     {65, 0, HB_DEFECT_DELTA_DECAY_SIGN, DELTA, "scan.growth", "temporal state"},
     {65, 0, HB_DEFECT_DECAY_SIGN, MIXER(LIGHTNING), "scan.growth", "temporal state"},
+    {65, 0, HB_DEFECT_MAMBA2_DECAY_SIGN, MIXER(MAMBA2), "scan.growth", "temporal state"},
+    {65, 0, HB_DEFECT_MAMBA1_DECAY_SIGN, MIXER(MAMBA1), "scan.growth", "temporal state"},
+    {66, 0, HB_DEFECT_DECAY_HEAD_MAP, MIXER(LIGHTNING), "scan.groups", "output"},
     {66, 0, HB_DEFECT_GROUP_MODULO, MIXER(MAMBA2), "scan.groups", "output"},
     {66, 0, HB_DEFECT_DELTA_HEAD_MAP, DELTA, "scan.groups", "output"},
 };
