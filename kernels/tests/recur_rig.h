@@ -82,6 +82,7 @@ static const struct shape shapes_of_all[] = {
 /* around one token, the chunk and its tile of 16 */
 static const int32_t lens_of[][N_ROWS] = {{1, 2, 3, 4, 0}, {8, 9, 2, 16, 7}, {33, 1, 1, 17, 64}};
 static const int32_t ones[N_ROWS] = {1, 1, 1, 1, 1};
+static const struct shape square = {4, 8, 8, 2, 8, HB_FP32, HB_FP32, 0}; /* P = N */
 enum {
     N_SHAPES_OF_ALL = sizeof shapes_of_all / sizeof *shapes_of_all,
     N_LENS = sizeof lens_of / sizeof *lens_of

@@ -266,6 +266,11 @@ static void planted_defects_are_noticed(void **state) {
         assert_int_equal(count_misses(0, &shapes[0], x, HB_DEFECT_WINDOW_OFF_BY_ONE) > 0,
                          is_short && x->window_rule == HB_WINDOW_EXCLUSIVE);
     }
+    for (int i = 0; i < N_SHAPES; i++) {
+        const int is_shared = shapes[i].n_kv > 1 && shapes[i].n_q > shapes[i].n_kv;
+        assert_int_equal(count_misses(0, &shapes[i], &variants[0], HB_DEFECT_ATTN_GQA_MODULO) > 0,
+                         is_shared);
+    }
 #endif
 }
 

@@ -207,6 +207,7 @@ static const int32_t full[N_ROWS] = {16, 32, 16, 48, 16};
 static void planted_defects_are_noticed(void **state) {
     (void)state;
     const struct shape *shape = &shapes_of_all[4];
+    const struct shape *one_group = &shapes_of_all[1];
     const int32_t *lens = lens_of[1];
     for (int32_t form = 0; form < HB_N_FORMS; form++) {
         const struct planted planted[] = {
@@ -219,6 +220,12 @@ static void planted_defects_are_noticed(void **state) {
             {{shape, lens, form, PER_TOKEN, USUAL, CALL_PREFILL, HB_DEFECT_DECAY_ZERO_GATE, 0},
              1,
              1},
+            {{shape, lens, form, 0, USUAL, CALL_PREFILL, HB_DEFECT_DECAY_HEAD_MAP, 0}, 0, 0},
+            {{shape, ones, form, TILE_MAP, USUAL, CALL_UPDATE, HB_DEFECT_DECAY_HEAD_MAP, 0}, 0, 0},
+            {{one_group, lens, form, 0, USUAL, CALL_PREFILL, HB_DEFECT_DECAY_HEAD_MAP, 0}, 1, 1},
+            {{&square, lens, form, 0, USUAL, CALL_PREFILL, HB_DEFECT_DECAY_LAYOUT, 0}, 0, 0},
+            {{&square, ones, form, KV_LAYOUT, USUAL, CALL_UPDATE, HB_DEFECT_DECAY_LAYOUT, 0}, 0, 0},
+            {{shape, lens, form, 0, USUAL, CALL_PREFILL, HB_DEFECT_DECAY_LAYOUT, 0}, 1, 1},
         };
         check_planted(&kind, planted, sizeof planted / sizeof *planted);
     }

@@ -297,37 +297,42 @@ static void padding_between_slots_is_left_alone(void **state) {
 #define PREFILL(defect, form, shape, values)                                                       \
     {                                                                                              \
         &shapes[shape], lens_of[1], HB_FORM_##form, (values) == ROUNDED_GATES ? RAW_BETA : 0,      \
-            values, CALL_PREFILL, HB_DEFECT_DELTA_##defect, 0                                      \
+            values, CALL_PREFILL, HB_DEFECT_##defect, 0                                            \
     }
 #define UPDATE(defect, form, shape, values)                                                        \
-    { &shapes[shape], ones, HB_FORM_##form, 0, values, CALL_UPDATE, HB_DEFECT_DELTA_##defect, 0 }
+    { &shapes[shape], ones, HB_FORM_##form, 0, values, CALL_UPDATE, HB_DEFECT_##defect, 0 }
 
 /* Raw betas and rounded gates are exactly 0 now and then. */
 static const struct planted planted[] = {
-    {PREFILL(HEAD_MAP, V0, 0, USUAL), 0, 0},
-    {PREFILL(HEAD_MAP, FAST, 0, USUAL), 0, 0},
-    {UPDATE(HEAD_MAP, FAST, 0, USUAL), 0, 0},
-    {UPDATE(HEAD_MAP, V0, 0, USUAL), 0, 0},
-    {PREFILL(DECAY_SIGN, V0, 0, USUAL), 0, 0},
-    {PREFILL(DECAY_SIGN, FAST, 6, USUAL), 0, 0},
-    {UPDATE(DECAY_SIGN, FAST, 0, USUAL), 0, 0},
-    {UPDATE(DECAY_SIGN, V0, 0, USUAL), 0, 0},
-    {PREFILL(ZERO_GATE, V0, 0, ROUNDED_GATES), 0, 0},
-    {PREFILL(ZERO_GATE, FAST, 6, ROUNDED_GATES), 0, 0},
-    {PREFILL(ZERO_GATE, FAST, 0, USUAL), 1, 1},
-    {PREFILL(L2_EPS, V0, 0, SHORT_KEYS), 0, 0},
-    {PREFILL(L2_EPS, FAST, 6, SHORT_KEYS), 0, 0},
-    {UPDATE(L2_EPS, FAST, 0, SHORT_KEYS), 0, 0},
-    {UPDATE(L2_EPS, V0, 0, SHORT_KEYS), 0, 0},
-    {PREFILL(LAYOUT, V0, 6, USUAL), 0, 0},
-    {PREFILL(LAYOUT, FAST, 6, USUAL), 0, 0},
-    {PREFILL(LAYOUT, FAST, 0, USUAL), 1, 1}, /* P is not N */
-    {PREFILL(MASKED_EXP, FAST, 0, STRONG), 1, 0},
-    {PREFILL(MASKED_EXP, FAST, 6, STRONG), 1, 0},
-    {PREFILL(MASKED_EXP, FAST, 0, USUAL), 1, 1},
-    {PREFILL(PREDICTION, V0, 0, USUAL), 0, 0},
-    {UPDATE(PREDICTION, FAST, 6, USUAL), 0, 0},
-    {UPDATE(PREDICTION, V0, 6, USUAL), 0, 0},
+    {PREFILL(DELTA_HEAD_MAP, V0, 0, USUAL), 0, 0},
+    {PREFILL(DELTA_HEAD_MAP, FAST, 0, USUAL), 0, 0},
+    {UPDATE(DELTA_HEAD_MAP, FAST, 0, USUAL), 0, 0},
+    {UPDATE(DELTA_HEAD_MAP, V0, 0, USUAL), 0, 0},
+    {PREFILL(DELTA_DECAY_SIGN, V0, 0, USUAL), 0, 0},
+    {PREFILL(DELTA_DECAY_SIGN, FAST, 6, USUAL), 0, 0},
+    {UPDATE(DELTA_DECAY_SIGN, FAST, 0, USUAL), 0, 0},
+    {UPDATE(DELTA_DECAY_SIGN, V0, 0, USUAL), 0, 0},
+    {PREFILL(DELTA_ZERO_GATE, V0, 0, ROUNDED_GATES), 0, 0},
+    {PREFILL(DELTA_ZERO_GATE, FAST, 6, ROUNDED_GATES), 0, 0},
+    {PREFILL(DELTA_ZERO_GATE, FAST, 0, USUAL), 1, 1},
+    {PREFILL(DELTA_L2_EPS, V0, 0, SHORT_KEYS), 0, 0},
+    {PREFILL(DELTA_L2_EPS, FAST, 6, SHORT_KEYS), 0, 0},
+    {UPDATE(DELTA_L2_EPS, FAST, 0, SHORT_KEYS), 0, 0},
+    {UPDATE(DELTA_L2_EPS, V0, 0, SHORT_KEYS), 0, 0},
+    {PREFILL(DELTA_LAYOUT, V0, 6, USUAL), 0, 0},
+    {PREFILL(DELTA_LAYOUT, FAST, 6, USUAL), 0, 0},
+    {PREFILL(DELTA_LAYOUT, FAST, 0, USUAL), 1, 1}, /* P is not N */
+    {PREFILL(DELTA_MASKED_EXP, FAST, 0, STRONG), 1, 0},
+    {PREFILL(DELTA_MASKED_EXP, FAST, 6, STRONG), 1, 0},
+    {PREFILL(DELTA_MASKED_EXP, FAST, 0, USUAL), 1, 1},
+    {PREFILL(DELTA_PREDICTION, V0, 0, USUAL), 0, 0},
+    {UPDATE(DELTA_PREDICTION, FAST, 6, USUAL), 0, 0},
+    {UPDATE(DELTA_PREDICTION, V0, 6, USUAL), 0, 0},
+    {PREFILL(KDA_DECAY_SCALAR, V0, 6, USUAL), 0, 0},
+    {PREFILL(KDA_DECAY_SCALAR, FAST, 6, USUAL), 0, 0},
+    {UPDATE(KDA_DECAY_SCALAR, V0, 6, USUAL), 0, 0},
+    {UPDATE(KDA_DECAY_SCALAR, FAST, 6, USUAL), 0, 0},
+    {PREFILL(KDA_DECAY_SCALAR, FAST, 0, USUAL), 1, 1}, /* one decay per head */
 };
 
 static void planted_defects_are_noticed(void **state) {

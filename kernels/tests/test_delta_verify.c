@@ -83,6 +83,16 @@ static void a_chain_given_as_a_tree_is_the_chain_with_fp32_states(void **state) 
     }
 }
 
+#ifdef HB_DEFECTS
+static void decay_by_the_first_channel_shows_in_verifies_of_kda(void **state) {
+    (void)state;
+    for (int is_kda = 0; is_kda < 2; is_kda++) {
+        assert_int_equal(
+            shows_in_verify(&delta_kinds[is_kda], squares, 0, HB_DEFECT_KDA_DECAY_SCALAR), is_kda);
+    }
+}
+#endif
+
 static void state_that_a_thread_cannot_hold_is_refused(void **state) {
     (void)state;
     for (int32_t form = 0; form < HB_N_FORMS; form++) {
@@ -116,6 +126,9 @@ int main(void) {
         cmocka_unit_test(a_chain_given_as_a_tree_is_the_chain_with_fp32_states),
         cmocka_unit_test(state_that_a_thread_cannot_hold_is_refused),
         cmocka_unit_test(nothing_to_do_launches_nothing),
+#ifdef HB_DEFECTS
+        cmocka_unit_test(decay_by_the_first_channel_shows_in_verifies_of_kda),
+#endif
     };
     return cmocka_run_group_tests_name("delta_verify", tests, NULL, NULL);
 }

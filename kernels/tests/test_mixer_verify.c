@@ -36,6 +36,7 @@ static void make_decay(struct verify_case *c) {
                             .qkv_act = c->is_tree ? HB_QKV_SILU : HB_QKV_NONE,
                             .qk_scale = 0.3f,
                             .form = c->form,
+                            .defect = c->defect,
                             .qkv = random_acts(c, N_TOKENS * (inner_of(s) + 2 * keys)),
                             .log_decay = c->layout ? NULL : log_decay,
                             .token_decay = random_acts(c, N_TOKENS * (size_t)s->heads),
@@ -74,6 +75,7 @@ static void make_scan(struct verify_case *c) {
                                 .dt_lo = 0.1f,
                                 .dt_hi = 1.0f,
                                 .form = c->form,
+                                .defect = c->defect,
                                 .x = random_acts(c, N_TOKENS * inner),
                                 .dbc = random_acts(c, N_TOKENS * (inner + 2 * (size_t)s->n)),
                                 .a = random_floats(c, inner * (size_t)s->n, -3.0f, -0.1f),
@@ -111,6 +113,7 @@ static void make_short_conv(struct verify_case *c) {
                                  .columns = columns,
                                  .act_dtype = s->act_dtype,
                                  .form = c->form,
+                                 .defect = c->defect,
                                  .bcx = random_acts(c, N_TOKENS * 3 * dim),
                                  .weight = random_floats(c, dim * (size_t)s->width, -1.0f, 1.0f),
                                  .bias = random_floats(c, dim, -1.0f, 1.0f),
@@ -182,6 +185,23 @@ static void strips_hold_the_windows_of_a_chain(void **state) {
     }
 }
 
+#ifdef HB_DEFECTS
+static void planted_defects_show_in_verifies(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) { /* the two layouts, or lengths of the window */
+        assert_true(shows_in_verify(&decay_kind, squares, i, HB_DEFECT_DECAY_HEAD_MAP));
+        assert_true(shows_in_verify(&decay_kind, squares, i, HB_DEFECT_DECAY_LAYOUT));
+        assert_false(shows_in_verify(&decay_kind, shapes, i, HB_DEFECT_DECAY_LAYOUT));
+        assert_true(shows_in_verify(&scan_kind, squares, i, HB_DEFECT_MAMBA1_DECAY_SIGN));
+        assert_true(shows_in_verify(&scan_kind, squares, i, HB_DEFECT_MAMBA1_LAYOUT));
+        assert_false(shows_in_verify(&scan_kind, shapes, i, HB_DEFECT_MAMBA1_LAYOUT));
+        assert_int_equal(shows_in_verify(&short_conv_kind, squares, i, HB_DEFECT_SHORT_CONV_OLDEST),
+                         i);
+    }
+    assert_false(shows_in_verify(&decay_kind, shapes, 1, HB_DEFECT_DECAY_HEAD_MAP)); /* one group */
+}
+#endif
+
 static void empty_and_too_wide_verifies(void **state) {
     (void)state;
     struct rig rig;
@@ -209,6 +229,9 @@ int main(void) {
         cmocka_unit_test(scan_nodes_equal_decode_steps_along_their_path),
         cmocka_unit_test(short_conv_nodes_equal_decode_steps_along_their_path),
         cmocka_unit_test(strips_hold_the_windows_of_a_chain),
+#ifdef HB_DEFECTS
+        cmocka_unit_test(planted_defects_show_in_verifies),
+#endif
         cmocka_unit_test(empty_and_too_wide_verifies),
     };
     return cmocka_run_group_tests_name("mixer verify", tests, NULL, NULL);

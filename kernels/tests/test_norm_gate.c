@@ -111,6 +111,10 @@ static void planted_defects_are_noticed(void **state) {
     assert_true(count_misses(0, &c, 1.0) > 0);
     c.gate_norm = HB_GATE_NORM_NONE; /* what has the type already is not rounded */
     assert_int_equal(count_misses(0, &c, 1.0), 0);
+    for (int32_t gate_norm = 0; gate_norm < HB_N_GATE_NORMS; gate_norm++) {
+        c = (struct norm_case){gate_norm, 8, HB_FP32, 0.1f, HB_OUT_SILU, HB_DEFECT_GATED_NORM_EPS};
+        assert_int_equal(count_misses(0, &c, 1.0) > 0, is_normed(gate_norm));
+    }
 #endif
 }
 

@@ -5,6 +5,7 @@
 #include "kernels/tests/recur_bound.h"
 
 enum { X, DBC, A, BIAS, D };
+enum { USUAL, ZERO_STEPS }; /* zero now and then */
 
 /* Step size with its error, of a token's channel. */
 struct step {
@@ -72,7 +73,10 @@ static void make_scan(struct recur_case *c, const struct run *run) {
                                            .act_dtype = s->act_dtype,
                                            .state_dtype = s->state_dtype,
                                            .state_layout = c->layout,
-                                           .dt_softplus = 1,
+                                           .dt_softplus = run->values == USUAL,
+                                           .dt_clamp = run->values == USUAL ? HB_DT_CLAMP_NONE
+                                                                            : HB_DT_CLAMP_LIMIT,
+                                           .dt_hi = 1.0f,
                                            .form = run->form,
                                            .defect = run->defect,
                                            .x = c->device_input[X],
@@ -189,10 +193,22 @@ static void rows_do_not_leak_into_each_other(void **state) {
 static void planted_defects_are_noticed(void **state) {
     (void)state;
     const struct shape *shape = &shapes_of_all[0];
+    const int32_t *lens = lens_of[1];
     for (int32_t form = 0; form < HB_N_FORMS; form++) {
         const struct planted planted[] = {
-            {{shape, lens_of[1], form, 0, 0, CALL_PREFILL, HB_DEFECT_DT_BIAS_PER_HEAD, 0}, 0, 0},
-            {{shape, ones, form, 0, 0, CALL_UPDATE, HB_DEFECT_DT_BIAS_PER_HEAD, 0}, 0, 0},
+            {{shape, lens, form, 0, USUAL, CALL_PREFILL, HB_DEFECT_DT_BIAS_PER_HEAD, 0}, 0, 0},
+            {{shape, ones, form, 0, USUAL, CALL_UPDATE, HB_DEFECT_DT_BIAS_PER_HEAD, 0}, 0, 0},
+            {{shape, lens, form, 0, USUAL, CALL_PREFILL, HB_DEFECT_MAMBA1_DECAY_SIGN, 0}, 0, 0},
+            {{shape, ones, form, 0, USUAL, CALL_UPDATE, HB_DEFECT_MAMBA1_DECAY_SIGN, 0}, 0, 0},
+            {{shape, lens, form, 0, ZERO_STEPS, CALL_PREFILL, HB_DEFECT_MAMBA1_ZERO_STEP, 0}, 0, 1},
+            {{shape, ones, form, 0, ZERO_STEPS, CALL_UPDATE, HB_DEFECT_MAMBA1_ZERO_STEP, 0}, 0, 1},
+            /* no step is zero */
+            {{shape, lens, form, 0, USUAL, CALL_PREFILL, HB_DEFECT_MAMBA1_ZERO_STEP, 0}, 1, 1},
+            {{&square, lens, form, 0, USUAL, CALL_PREFILL, HB_DEFECT_MAMBA1_LAYOUT, 0}, 0, 0},
+            {{&square, ones, form, HB_STATE_KV, USUAL, CALL_UPDATE, HB_DEFECT_MAMBA1_LAYOUT, 0},
+             0,
+             0},
+            {{shape, lens, form, 0, USUAL, CALL_PREFILL, HB_DEFECT_MAMBA1_LAYOUT, 0}, 1, 1},
         };
         check_planted(&kind, planted, sizeof planted / sizeof *planted);
     }

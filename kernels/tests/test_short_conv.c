@@ -261,16 +261,21 @@ static void empty_calls_launch_nothing(void **state) {
 }
 
 #ifdef HB_DEFECTS
-static struct result run_defect(enum call call, int32_t form, int32_t dtype, int32_t defect,
-                                const int32_t *lens) {
+static struct result run_state(enum call call, int32_t form, int32_t dtype, int32_t defect,
+                               const int32_t *lens, int32_t is_full) {
     struct short_case c = {0};
     assert_true(rig_open(&c.rig, 0, 51));
-    make_case(&c, lens, 4, 0, dtype, 1.0f);
+    make_case(&c, lens, 4, is_full, dtype, 1.0f);
     c.args.form = form;
     c.args.defect = defect;
     const struct result r = run_case(&c, call);
     drop_case(&c);
     return r;
+}
+
+static struct result run_defect(enum call call, int32_t form, int32_t dtype, int32_t defect,
+                                const int32_t *lens) {
+    return run_state(call, form, dtype, defect, lens, 0);
 }
 
 static void planted_defects_are_noticed(void **state) {
@@ -288,6 +293,11 @@ static void planted_defects_are_noticed(void **state) {
             assert_true(r.outputs && r.pool); /* the product is rounded to fp32 anyway */
             r = run_defect((enum call)call, form, HB_FP32, HB_DEFECT_SHORT_CONV_STORES_X, lens);
             assert_true(r.outputs && !r.pool);
+            for (int32_t is_full = 0; is_full < 2; is_full++) {
+                r = run_state((enum call)call, form, HB_FP32, HB_DEFECT_SHORT_CONV_OLDEST, lens,
+                              is_full);
+                assert_true(r.outputs == !is_full && r.pool);
+            }
         }
         r = run_defect(CALL_PREFILL, form, HB_FP32, HB_DEFECT_SHORT_CONV_MIN_POS, all_lens[1]);
         assert_true(r.outputs && !r.pool);

@@ -238,6 +238,15 @@ static void planted_defects_are_noticed(void **state) {
             {{shape, ones, form, 0, USUAL, CALL_UPDATE, HB_DEFECT_GROUP_MODULO, 0}, 0, 0},
             {{shape, ones, form, 0, USUAL, CALL_UPDATE, HB_DEFECT_PAD_ROW_WRITTEN, 0}, 1, 0},
             {{shape, ones, form, 0, USUAL, CALL_UPDATE, HB_DEFECT_NEIGHBOUR_SLOT, 0}, 1, 0},
+            {{shape, lens, form, 0, USUAL, CALL_PREFILL, HB_DEFECT_MAMBA2_DECAY_SIGN, 0}, 0, 0},
+            {{shape, ones, form, 0, USUAL, CALL_UPDATE, HB_DEFECT_MAMBA2_DECAY_SIGN, 0}, 0, 0},
+            {{shape, lens, form, 0, INTEGERS, CALL_PREFILL, HB_DEFECT_MAMBA2_ZERO_STEP, 0}, 0, 1},
+            {{shape, ones, form, 0, INTEGERS, CALL_UPDATE, HB_DEFECT_MAMBA2_ZERO_STEP, 0}, 0, 1},
+            /* no step is zero */
+            {{shape, lens, form, 0, USUAL, CALL_PREFILL, HB_DEFECT_MAMBA2_ZERO_STEP, 0}, 1, 1},
+            {{&square, lens, form, 0, USUAL, CALL_PREFILL, HB_DEFECT_MAMBA2_LAYOUT, 0}, 0, 0},
+            {{&square, ones, form, 0, USUAL, CALL_UPDATE, HB_DEFECT_MAMBA2_LAYOUT, 0}, 0, 0},
+            {{shape, lens, form, 0, USUAL, CALL_PREFILL, HB_DEFECT_MAMBA2_LAYOUT, 0}, 1, 1},
         };
         check_planted(&kind, planted, sizeof planted / sizeof *planted);
     }

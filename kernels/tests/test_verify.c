@@ -120,6 +120,15 @@ static void stored_window_defect_writes_live_slots_only(void **state) {
     close_case(&c);
 }
 
+#ifdef HB_DEFECTS
+static void planted_defects_show_in_verifies(void **state) {
+    (void)state;
+    assert_true(shows_in_verify(&ssm_kind, shapes, 0, HB_DEFECT_MAMBA2_DECAY_SIGN));
+    assert_true(shows_in_verify(&ssm_kind, squares, 0, HB_DEFECT_MAMBA2_LAYOUT));
+    assert_false(shows_in_verify(&ssm_kind, shapes, 0, HB_DEFECT_MAMBA2_LAYOUT));
+}
+#endif
+
 static void empty_and_too_wide_verifies(void **state) {
     (void)state;
     struct rig rig;
@@ -146,6 +155,9 @@ int main(void) {
         cmocka_unit_test(ssm_nodes_equal_decode_steps_along_their_path),
         cmocka_unit_test(a_chain_given_as_a_tree_is_the_chain_with_fp32_states),
         cmocka_unit_test(stored_window_defect_writes_live_slots_only),
+#ifdef HB_DEFECTS
+        cmocka_unit_test(planted_defects_show_in_verifies),
+#endif
         cmocka_unit_test(empty_and_too_wide_verifies),
     };
     return cmocka_run_group_tests_name("verify", tests, NULL, NULL);

@@ -19,6 +19,10 @@ static const int32_t slots[N_ROWS] = {3, -1, 1};
 static const int32_t trees[N_ROWS][MAX_DRAFT] = {
     {0, 0, 0, 1, 2, 77}, {77, 77, 77, 77, 77, 77}, {0, 0, 1, 77, 77, 77}};
 
+/* P = N; with every layout. */
+static const struct shape squares[] = {{4, 5, 5, 2, 4, HB_FP32, HB_FP32},
+                                       {4, 5, 5, 2, 4, HB_FP32, HB_FP32}};
+
 /* Of the kernel whose verify is tested. */
 union kind_args {
     struct hb_k_conv conv;
@@ -232,6 +236,34 @@ static inline void nodes_equal_decode_steps(const struct verify_kind *kind,
         check_all(&c, kind);
         close_case(&c);
     }
+}
+
+/* Whether a defect shows in an output or an entry, in chains and trees of both forms of a shape: in
+ * all of them, or in none. */
+static inline int shows_in_verify(const struct verify_kind *kind, const struct shape *shapes,
+                                  int shape, int32_t defect) {
+    enum { N_RUNS = CASES_PER_SHAPE / 6 };
+    int n_shown = 0;
+    for (int i = 0; i < N_RUNS; i++) {
+        struct array out[2], entries[2];
+        for (int k = 0; k < 2; k++) {
+            struct verify_case c;
+            assert_true(open_case(&c, shape * CASES_PER_SHAPE + 6 * i, shapes));
+            c.defect = k == 0 ? 0 : defect;
+            kind->make(&c);
+            assert_int_equal(kind->verify(&c), HB_OK);
+            out[k] = array_read(&c.rig, c.y, N_TOKENS * c.width, c.s.act_dtype);
+            entries[k] = array_read(&c.rig, c.entries, N_ROWS * MAX_DRAFT * c.entry, c.dtype);
+            close_case(&c);
+        }
+        n_shown += !array_same(&out[0], &out[1]) || !array_same(&entries[0], &entries[1]);
+        for (int k = 0; k < 2; k++) {
+            array_free(&out[k]);
+            array_free(&entries[k]);
+        }
+    }
+    assert_true(n_shown == 0 || n_shown == N_RUNS);
+    return n_shown > 0;
 }
 
 /* A chain given by parents is the chain, bit for bit: with fp32 states, as the first shape has. */
