@@ -36,7 +36,7 @@ struct identity {
     float state[ID_STATE];                   /* after the last token */
     double state_want[ID_STATE], state_bound[ID_STATE];
     int32_t first, n_tokens, width, n_state; /* first: position of the first new token */
-    int32_t n_filled[3];                     /* calls so far for each input, those of the prefix too */
+    int32_t n_filled[3];                     /* calls for each input, with the prefix */
 };
 
 static inline void identity_fill(void *ctx, const struct hb_case *c, const struct hb_value_key *key,
