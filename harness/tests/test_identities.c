@@ -21,7 +21,7 @@ enum {
 };
 static const int32_t wrong[] = {MISCHIEF_OUTPUT, MISCHIEF_TEMPORAL};
 
-/* --- S = e^g S + w x b ---------------------------------------------------------------------------- */
+/* --- S = e^g S + w x b ------------------------------------------------------------------------ */
 
 /* Outputs and states that are not those of S = e^g S + w x b, y = c.S, from the initial state. */
 static int64_t plain_apart(const struct identity *x) {

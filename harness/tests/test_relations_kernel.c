@@ -155,6 +155,7 @@ static void every_kind_has_a_control(void **state) {
             struct hb_run_options o = {.tamper_element = -1,
                                        .check_off = HB_OFF_NUMERIC | HB_OFF_STATE};
             make_of_kind(t, mixer, k & 1, prompts, &c);
+            c.config.kernel_form = k & 1;
             const struct hb_adapter *wrong = mischief_init(&m, t->number, t->wrong);
             assert_int_equal(hb_run_case(wrong, &c, &o, &v, NULL), 0);
             assert_noticed(t, mixer, t->mixers >> mixer & 1 ? t->check : "", &v);
