@@ -112,6 +112,19 @@ static const struct planted planted[] = {
     {HB_DEFECT_FP16_TRUNCATED, HB_MIXER_MAMBA2, OUT, long_extend, "numeric.mamba2", {{FIELD(act_dtype), HB_FP16}, {FIELD(value_class), HB_VALUES_WIDE}, {FIELD(gate_norm), HB_GATE_ONLY}}},
     {HB_DEFECT_GATE_AS_SILU, HB_MIXER_KDA, OUT, extend, "numeric.kda", {{FIELD(out_gate), HB_OUT_SIGMOID}}},
     {HB_DEFECT_CONV_OLDEST, HB_MIXER_GDN, OUT, extend, "numeric.gdn", {{FIELD(conv_state_len), HB_CONV_STATE_FULL}}},
+    {HB_DEFECT_MAMBA2_DECAY_SIGN, HB_MIXER_MAMBA2, OUT, extend, "numeric.mamba2", {{0}}},
+    {HB_DEFECT_MAMBA2_ZERO_STEP, HB_MIXER_MAMBA2, OUT, extend, "numeric.mamba2", {{FIELD(value_class), HB_VALUES_EXACT}}},
+    {HB_DEFECT_MAMBA2_LAYOUT, HB_MIXER_MAMBA2, OUT, extend, "numeric.mamba2", {{FIELD(head_dim), 4}, {FIELD(state_size), 4}}},
+    {HB_DEFECT_DECAY_HEAD_MAP, HB_MIXER_LIGHTNING, OUT, two_groups, "numeric.lightning", {{0}}},
+    {HB_DEFECT_DECAY_LAYOUT, HB_MIXER_LIGHTNING, OUT, extend, "numeric.lightning", {{FIELD(head_dim), 4}, {FIELD(state_size), 4}}},
+    {HB_DEFECT_MAMBA1_DECAY_SIGN, HB_MIXER_MAMBA1, OUT, extend, "numeric.mamba1", {{0}}},
+    {HB_DEFECT_MAMBA1_ZERO_STEP, HB_MIXER_MAMBA1, OUT, extend, "numeric.mamba1", {{FIELD(value_class), HB_VALUES_EXACT}}},
+    {HB_DEFECT_MAMBA1_LAYOUT, HB_MIXER_MAMBA1, OUT, extend, "numeric.mamba1", {{FIELD(head_dim), 4}, {FIELD(state_size), 4}}},
+    {HB_DEFECT_GATED_NORM_EPS, HB_MIXER_MAMBA2, OUT, extend, "numeric.mamba2", {{FIELD(value_class), HB_VALUES_TINY_DT}}},
+    {HB_DEFECT_GATED_NORM_EPS, HB_MIXER_LIGHTNING, OUT, extend, "numeric.lightning", {{FIELD(value_class), HB_VALUES_TINY_DT}}},
+    {HB_DEFECT_ATTN_GQA_MODULO, HB_MIXER_MAMBA2, OUT, extend, "numeric.attention", {{FIELD(q_heads), 4}, {FIELD(kv_heads), 2}}},
+    {HB_DEFECT_SHORT_CONV_OLDEST, HB_MIXER_SHORT_CONV, OUT, extend, "numeric.short_conv", {{FIELD(conv_state_len), HB_CONV_STATE_FULL}}},
+    {HB_DEFECT_KDA_DECAY_SCALAR, HB_MIXER_KDA, OUT, extend, "numeric.kda", {{0}}},
 };
 /* clang-format on */
 
@@ -151,7 +164,8 @@ static void each_planted_defect_of_the_kinds_is_found_by_its_detector_alone(void
     }
 #define DEFECT_BIT(number, name, what, detector)                                                   \
     assert_true(seen[number] || (number) <= HB_DEFECT_MOVE_STALE ||                                \
-                (number) >= HB_DEFECT_RING_ACCEPT_ALL); /* of a ring: Mamba2 alone */
+                ((number) >= HB_DEFECT_RING_ACCEPT_ALL && /* of a ring: Mamba2 alone */            \
+                 (number) <= HB_DEFECT_RING_FOLD_LATE));
     HB_DEFECTS_TABLE(DEFECT_BIT)
 #undef DEFECT_BIT
 }
