@@ -21,21 +21,58 @@ struct reader {
     int32_t status;
 };
 
+/* A fault that has no number. */
+static int fail_text(struct reader *r, const struct place *at, const char *name, const char *what) {
+    if (r->status == HB_OK) {
+        r->status = HB_ERR_PARSE;
+        hb_fail_text(r->err, HB_ERR_PARSE, "case: %s%s%.64s %s", at->text,
+                     at->text[0] && name[0] ? "." : "", name, what);
+    }
+    return 0;
+}
+
 /* value and limit also go into the record. */
 static int fail(struct reader *r, const struct place *at, const char *name, const char *what,
                 int64_t value, int64_t limit) {
-    if (r->status != HB_OK) {
-        return 0;
-    }
-    r->status = HB_ERR_PARSE;
-    const int is_first = r->err && r->err->status == HB_OK;
-    hb_fail_text(r->err, HB_ERR_PARSE, "case: %s%s%.64s %s (value %lld, limit %lld)", at->text,
-                 at->text[0] && name[0] ? "." : "", name, what, (long long)value, (long long)limit);
+    char line[160];
+    const int is_first = r->status == HB_OK && r->err && r->err->status == HB_OK;
+    (void)snprintf(line, sizeof line, "%.80s (value %lld, limit %lld)", what, (long long)value,
+                   (long long)limit);
+    (void)fail_text(r, at, name, line);
     if (is_first) {
         r->err->value = value;
         r->err->limit = limit;
     }
     return 0;
+}
+
+/* The kind of a JSON value, for a message. */
+static const char *kind_of(const cJSON *item) {
+    return cJSON_IsString(item)   ? "a string"
+           : cJSON_IsNumber(item) ? "a number"
+           : cJSON_IsArray(item)  ? "an array"
+           : cJSON_IsObject(item) ? "an object"
+           : cJSON_IsNull(item)   ? "null"
+                                  : "true or false";
+}
+
+static int fail_kind(struct reader *r, const struct place *at, const char *name, const cJSON *item,
+                     const char *wanted) {
+    char line[96];
+    (void)snprintf(line, sizeof line, "is %s, it must be %s", kind_of(item), wanted);
+    return fail_text(r, at, name, line);
+}
+
+/* The names that the field knows, as many as fit. */
+static int fail_name(struct reader *r, const struct place *at, const struct hb_case_field *f,
+                     const char *name) {
+    char line[160];
+    int n = snprintf(line, sizeof line, "has the unknown name \"%.64s\"", name);
+    for (int64_t v = f->lo; f->names && v <= f->hi && n + 1 < (int)sizeof line; v++) {
+        n += snprintf(line + n, sizeof line - (size_t)n, "%s%s", v == f->lo ? ", known: " : ", ",
+                      f->names[v - f->lo]);
+    }
+    return fail_text(r, at, f->name, line);
 }
 
 static int is_mode(const struct hb_case_field *f) {
@@ -77,19 +114,18 @@ static int read_value(struct reader *r, const struct place *at, const struct hb_
                       const cJSON *item, int64_t *value) {
     if (cJSON_IsString(item)) {
         if (!value_of_name(f, item->valuestring, value)) {
-            char what[160];
-            (void)snprintf(what, sizeof what, "has the unknown name \"%.64s\"", item->valuestring);
-            return fail(r, at, f->name, what, (int64_t)strlen(item->valuestring),
-                        f->names ? f->hi : 0);
+            return fail_name(r, at, f, item->valuestring);
         }
     } else if (cJSON_IsNumber(item)) {
         *value =
             (int64_t)item->valuedouble; /* below 2^53 in magnitude: the scanner has seen to it */
         if ((double)*value != item->valuedouble) {
-            return fail(r, at, f->name, "is not an integer", *value, f->hi);
+            char what[64];
+            (void)snprintf(what, sizeof what, "is %.9g, it must be an integer", item->valuedouble);
+            return fail_text(r, at, f->name, what);
         }
     } else {
-        return fail(r, at, f->name, "is neither a number nor a name", item->type, cJSON_Number);
+        return fail_kind(r, at, f->name, item, f->names ? "a number or a name" : "a number");
     }
     if (*value < f->lo) {
         return fail(r, at, f->name, "is below the least value", *value, f->lo);
@@ -115,7 +151,7 @@ static const struct hb_case_field *find_field(int32_t group, const char *name) {
 static int read_group(struct reader *r, const struct place *at, const cJSON *object, int32_t group,
                       int32_t kind, void *to, const char *other) {
     if (!cJSON_IsObject(object)) {
-        return fail(r, at, "", "is not an object", object->type, cJSON_Object);
+        return fail_kind(r, at, "", object, "an object");
     }
     for (const cJSON *item = object->child; item; item = item->next) {
         if (other && strcmp(item->string, other) == 0) {
@@ -124,7 +160,7 @@ static int read_group(struct reader *r, const struct place *at, const cJSON *obj
         const struct hb_case_field *f = find_field(group, item->string);
         int64_t value = 0;
         if (!f) {
-            return fail(r, at, item->string, "is an unknown field", 0, 0);
+            return fail_text(r, at, item->string, "is an unknown field");
         }
         if (!hb_case_field_used(f, kind)) {
             return fail(r, at, item->string, "does not belong to this kind of step", kind, 0);
@@ -141,7 +177,7 @@ static int read_group(struct reader *r, const struct place *at, const cJSON *obj
 static int32_t array_size(struct reader *r, const struct place *at, const char *name,
                           const cJSON *array, int32_t most) {
     if (!cJSON_IsArray(array)) {
-        fail(r, at, name, "is not an array", array->type, cJSON_Array);
+        fail_kind(r, at, name, array, "an array");
         return -1;
     }
     const int n = cJSON_GetArraySize(array);
@@ -167,12 +203,12 @@ static struct place place_of(const char *base, int32_t i, const char *sub, int32
 static int read_step(struct reader *r, int32_t index, const cJSON *item, struct hb_case_step *s) {
     const struct place at = place_of("steps", index, NULL, 0);
     if (!cJSON_IsObject(item)) {
-        return fail(r, &at, "", "is not an object", item->type, cJSON_Object);
+        return fail_kind(r, &at, "", item, "an object");
     }
     const cJSON *kind = cJSON_GetObjectItemCaseSensitive(item, "kind");
     int64_t value = 0;
     if (!kind) {
-        return fail(r, &at, "kind", "is missing", 0, 1);
+        return fail_text(r, &at, "kind", "is missing");
     }
     if (!read_value(r, &at, find_field(HB_GROUP_STEP, "kind"), kind, &value)) {
         return 0;
@@ -251,7 +287,7 @@ static int read_top(struct reader *r, const cJSON *root, struct hb_case *c) {
     const struct place top = {""};
     const struct place config = place_of("config", -1, NULL, 0);
     if (!cJSON_IsObject(root)) {
-        return fail(r, &top, "case", "is not an object", root->type, cJSON_Object);
+        return fail_kind(r, &top, "case", root, "an object");
     }
     int has_schema = 0;
     for (const cJSON *item = root->child; item; item = item->next) {
@@ -270,13 +306,13 @@ static int read_top(struct reader *r, const cJSON *root, struct hb_case *c) {
         } else if (strcmp(item->string, "breaks") == 0) {
             ok = read_breaks(r, item, c);
         } else if (strcmp(item->string, "predicted") != 0) {
-            ok = fail(r, &top, item->string, "is an unknown field", 0, 0);
+            ok = fail_text(r, &top, item->string, "is an unknown field");
         }
         if (!ok) {
             return 0;
         }
     }
-    return has_schema || fail(r, &top, "schema", "is missing", 0, HB_CASE_SCHEMA);
+    return has_schema || fail_text(r, &top, "schema", "is missing");
 }
 
 /* --- consistency

@@ -3,6 +3,7 @@
  * all objects. */
 #include "harness/json_scan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,29 @@ struct scanner {
     struct key *keys; /* open addressing; {0, 0} is an empty place */
     size_t n_keys, cap_keys;
 };
+
+/* A fault that has no number. */
+static int fail_text(struct scanner *s, size_t at, const char *what) {
+    if (s->status == HB_OK) {
+        s->status = HB_ERR_PARSE;
+        hb_fail_text(s->err, HB_ERR_PARSE, "json: byte %zu: %s", at, what);
+    }
+    return 0;
+}
+
+/* Something else is there than must be. */
+static int fail_found(struct scanner *s, const char *wanted) {
+    char what[96];
+    const int c = s->pos < s->len ? s->text[s->pos] : -1;
+    if (c < 0) {
+        (void)snprintf(what, sizeof what, "%s, the text ends here", wanted);
+    } else if (c >= 0x20 && c < 0x7f) {
+        (void)snprintf(what, sizeof what, "%s, found '%c'", wanted, c);
+    } else {
+        (void)snprintf(what, sizeof what, "%s, found the byte 0x%02x", wanted, (unsigned)c);
+    }
+    return fail_text(s, s->pos, what);
+}
 
 /* The first fault wins; value and limit are also machine-readable in the record. */
 static int fail(struct scanner *s, size_t at, const char *what, int64_t value, int64_t limit) {
@@ -107,7 +131,10 @@ static int add_key(struct scanner *s, size_t at, const unsigned char *key, size_
     const XXH128_hash_t h = XXH3_128bits_withSeed(key, n, s->object[s->depth - 1]);
     const struct key k = {h.low64 | (h.low64 == 0 && h.high64 == 0), h.high64};
     if (!place_key(s->keys, s->cap_keys, k)) {
-        return fail(s, at, "key appears twice in one object", 2, 1);
+        char what[96];
+        (void)snprintf(what, sizeof what, "key \"%.*s\" appears twice in one object",
+                       (int)(n < 64 ? n : 64), (const char *)key);
+        return fail_text(s, at, what);
     }
     s->n_keys++;
     return 1;
@@ -303,7 +330,7 @@ static int scan_number(struct scanner *s) {
     const size_t first = s->pos;
     const size_t n = skip_digits(s);
     if (n == 0) {
-        return fail(s, s->pos, "a digit is missing", peek(s), '9');
+        return fail_found(s, "a digit is missing");
     }
     if (n > 1 && s->text[first] == '0') {
         return fail(s, first, "number has a leading zero", (int64_t)n, 1);
@@ -311,14 +338,14 @@ static int scan_number(struct scanner *s) {
     if (peek(s) == '.') {
         s->pos++;
         if (skip_digits(s) == 0) {
-            return fail(s, s->pos, "a digit is missing after the point", peek(s), '9');
+            return fail_found(s, "a digit is missing after the point");
         }
     }
     if (peek(s) == 'e' || peek(s) == 'E') {
         s->pos++;
         s->pos += peek(s) == '+' || peek(s) == '-' ? 1 : 0;
         if (skip_digits(s) == 0) {
-            return fail(s, s->pos, "a digit is missing in the exponent", peek(s), '9');
+            return fail_found(s, "a digit is missing in the exponent");
         }
     }
     return check_magnitude(s, start);
@@ -333,7 +360,7 @@ static int scan_word(struct scanner *s) {
             return 1;
         }
     }
-    return fail(s, s->pos, "a value is expected", peek(s), 0x7f);
+    return fail_found(s, "a value is expected");
 }
 
 /* --- containers
@@ -354,7 +381,7 @@ static int scan_key(struct scanner *s) {
     struct sink k;
     const size_t at = s->pos;
     if (peek(s) != '"') {
-        return fail(s, s->pos, "a key is expected", peek(s), '"');
+        return fail_found(s, "a key is expected");
     }
     if (!scan_string(s, &k)) {
         return 0;
@@ -367,7 +394,7 @@ static int scan_key(struct scanner *s) {
     }
     skip_space(s);
     if (peek(s) != ':') {
-        return fail(s, s->pos, "a colon is expected", peek(s), ':');
+        return fail_found(s, "a colon is expected");
     }
     s->pos++;
     skip_space(s);
@@ -401,8 +428,8 @@ static int scan_after_value(struct scanner *s) {
             return is_object ? scan_key(s) : 1;
         }
         if (c != (is_object ? '}' : ']')) {
-            return fail(s, s->pos - 1, "a comma or the end of the container is expected", c,
-                        is_object ? '}' : ']');
+            s->pos--;
+            return fail_found(s, is_object ? "a comma or } is expected" : "a comma or ] is expected");
         }
         s->depth--;
     }

@@ -54,7 +54,8 @@ void hb_cli_complain(const char *format, ...) {
 void hb_cli_open_streams(void) {
     for (int fd = 0; fd < 3; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
-            (void)open("/dev/null", O_RDWR); /* the lowest free number: fd. NOLINT */
+            /* the lowest free number, fd; a closed standard output takes nothing, so that writing to it is an error */
+            (void)open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR); /* NOLINT */
         }
     }
 }

@@ -221,6 +221,6 @@ void hb_suggest(const char *text, int count, const char *(*name)(int i), char *o
         n += k > 0 ? (size_t)k : 0;
     }
     if (n + 1 >= cap) {
-        out[0] = '\0';
+        (void)snprintf(out, cap, " (hbfuzz list names all %d)", count);
     }
 }

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * fuzz: a campaign on one target. The last line of its output is "<target>: <n> cases, <r> cases/s,
  * <k> findings". */
+#include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "harness/cli/common.h"
@@ -115,6 +118,37 @@ static int report(const struct campaign *k, int32_t target, const struct hb_supe
     return is_all_skipped ? HB_EXIT_NOT_HERE : HB_EXIT_OK;
 }
 
+/* The engine writes inputs without looking whether they fit. HB_OK if some more bytes fit into the folder; else the empty
+ * files, those that did not, are removed. */
+static int32_t check_corpus(const char *dir, struct hb_error *err) {
+    static const char zeros[4096];
+    char path[HB_PATH_CAP + 300];
+    (void)snprintf(path, sizeof path, "%s/.probe-%ld.tmp-", dir, (long)getpid());
+    FILE *f = fopen(path, "we");
+    int32_t why = f ? 0 : errno;
+    if (f) {
+        const int is_written = fwrite(zeros, 1, sizeof zeros, f) == sizeof zeros;
+        why = is_written ? 0 : errno;
+        why = fclose(f) == 0 || why ? why : errno;
+        (void)unlink(path);
+    }
+    DIR *folder = why ? opendir(dir) : NULL;
+    if (!folder) {
+        return why ? hb_fail_text(err, HB_ERR_IO, "cannot write to the corpus %.180s: %s", dir, strerror(why)) : HB_OK;
+    }
+    int64_t n_lost = 0;
+    for (const struct dirent *e = readdir(folder); e; e = readdir(folder)) {
+        struct stat st;
+        (void)snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0) {
+            n_lost += unlink(path) == 0;
+        }
+    }
+    (void)closedir(folder);
+    return hb_fail_text(err, HB_ERR_IO, "cannot write to the corpus %.150s: %s; %lld inputs are lost", dir, strerror(why),
+                        (long long)n_lost);
+}
+
 static int run_campaign(struct campaign *k, struct hb_supervise *s, int32_t target) {
     const struct hb_args *args = k->args;
     const char *dir = args->out ? args->out : "findings";
@@ -154,6 +188,9 @@ static int run_campaign(struct campaign *k, struct hb_supervise *s, int32_t targ
     is_bad |= fclose(k->records) != 0;
     if (status == HB_OK && is_bad) {
         status = hb_fail_text(&err, HB_ERR_IO, "cannot write all of %.180s/records.jsonl", dir);
+    }
+    if (status == HB_OK && args->corpus) {
+        status = check_corpus(args->corpus, &err);
     }
     if (status != HB_OK) {
         rc = hb_cli_failed(status, &err);

@@ -18,6 +18,7 @@ struct run {
     FILE *text;    /* null: none */
     uint64_t n_passed, n_skipped;
     int32_t is_finished; /* the summary is written */
+    int32_t write_errno; /* of the first record that could not be written, or 0 */
 };
 
 static void case_of(const struct run *k, const struct hb_message *m, struct hb_case *c) {
@@ -26,6 +27,15 @@ static void case_of(const struct run *k, const struct hb_message *m, struct hb_c
     } else if (hb_case_load(m->file, c, NULL) != HB_OK) {
         hb_case_init(c);
     }
+}
+
+/* Frees the line. */
+static void put_record(struct run *k, char *line) {
+    errno = 0;
+    if (fprintf(k->records, "%s\n", line ? line : "{}") < 0 && k->write_errno == 0) {
+        k->write_errno = errno;
+    }
+    free(line);
 }
 
 static void on_result(void *ctx, const struct hb_message *m) {
@@ -41,8 +51,7 @@ static void on_result(void *ctx, const struct hb_message *m) {
     case_of(k, m, &c);
     if (k->records) {
         char *line = hb_record_result(&k->record, m, &c, "");
-        (void)fprintf(k->records, "%s\n", line ? line : "{}");
-        free(line);
+        put_record(k, line);
     }
     if (k->text && is_shown) {
         char line[2048];
@@ -59,8 +68,7 @@ static int finish(struct run *k, const struct hb_supervise_result *r) {
     k->is_finished = 1;
     if (k->records) {
         char *line = hb_record_summary(&k->record, r);
-        (void)fprintf(k->records, "%s\n", line ? line : "{}");
-        free(line);
+        put_record(k, line);
     }
     if (k->text) {
         if (k->args->stats) {
@@ -157,15 +165,19 @@ static int execute_to_file(struct run *k, struct hb_supervise *s, struct hb_erro
         return HB_EXIT_ENVIRONMENT;
     }
     int rc = execute(k, s, f, err, status);
-    errno = EIO; /* where an earlier write failed */
     int is_bad = ferror(f);
-    is_bad |= fclose(f) != 0;
+    if (fclose(f) != 0) {
+        is_bad = 1;
+        k->write_errno = k->write_errno ? k->write_errno : errno;
+    }
     if (!d.is_direct && (is_bad || !k->is_finished)) {
         (void)unlink(d.part);
     } else if (!d.is_direct && rename(d.part, d.target) != 0) {
         is_bad = 1;
+        k->write_errno = errno;
     }
     if (is_bad && *status == HB_OK) {
+        errno = k->write_errno ? k->write_errno : EIO;
         *status = cannot_write(out, err);
     }
     return rc;
@@ -179,15 +191,38 @@ static int32_t prepare_gen(const struct hb_args *args, struct hb_supervise *s) {
     return HB_OK; /* the folder is made for the first finding */
 }
 
+/* All must be readable before the first one runs. Says of each that is not why, of the last one in err. */
+static int32_t check_files(const struct hb_files *files, struct hb_error *err) {
+    enum { MOST_NAMED = 20 };
+    struct hb_error last = {.struct_size = sizeof last};
+    int64_t n_bad = 0;
+    for (int64_t i = 0; i < files->n; i++) {
+        struct hb_case c;
+        struct hb_error fault = {.struct_size = sizeof fault};
+        if (hb_case_load(files->path[i], &c, &fault) != HB_OK) {
+            if (n_bad > 0 && n_bad < MOST_NAMED) {
+                hb_cli_complain("%s", last.text);
+            }
+            last = fault;
+            n_bad++;
+        }
+    }
+    if (n_bad > 1) {
+        hb_cli_complain("%s", last.text);
+        return hb_fail_text(err, last.status, "%lld of %lld files are no cases; none was run",
+                            (long long)n_bad, (long long)files->n);
+    }
+    if (n_bad == 1) {
+        *err = last;
+    }
+    return last.status;
+}
+
 static int32_t prepare_files(const struct hb_args *args, struct hb_supervise *s,
                              struct hb_files *files, struct hb_error *err) {
     s->child.work = HB_WORK_FILES;
     int32_t status = hb_files_collect(args->paths, args->n_paths, files, err);
-    for (int64_t i = 0; status == HB_OK && i < files->n; i++) {
-        struct hb_case c;
-        status = hb_case_load(files->path[i], &c,
-                              err); /* all must be readable before the first one runs */
-    }
+    status = status == HB_OK ? check_files(files, err) : status;
     if (status == HB_OK && args->dump) {
         status = hb_cli_make_dir(args->dump, err);
         (void)snprintf(s->child.dump_dir, sizeof s->child.dump_dir, "%s", args->dump);

@@ -113,7 +113,6 @@ static void a_parse_error_names_its_file(void **state) {
     assert_int_equal(hb_case_load(in_folder("x.json"), &c, &e), HB_ERR_PARSE);
     (void)snprintf(want, sizeof want, "%s: json: byte 0: ", in_folder("x.json"));
     assert_int_equal(strncmp(e.text, want, strlen(want)), 0);
-    assert_int_equal(e.limit, 0x7f);
     assert_int_equal(unlink(in_folder("x.json")), 0);
     /* a long name keeps its end, and the fault all of its text */
     char name[230];
@@ -122,8 +121,7 @@ static void a_parse_error_names_its_file(void **state) {
     put_file(in_folder(name), "]", 1);
     hb_error_clear(&e);
     assert_int_equal(hb_case_load(in_folder(name), &c, &e), HB_ERR_PARSE);
-    assert_non_null(strstr(e.text, "nnn.json: json: byte 0: a value is expected (value 93, "
-                                   "limit 127)"));
+    assert_non_null(strstr(e.text, "nnn.json: json: byte 0: a value is expected, found ']'"));
     assert_int_equal(unlink(in_folder(name)), 0);
 }
 

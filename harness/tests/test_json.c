@@ -90,12 +90,12 @@ static void scanner_refuses_with_offset(void **state) {
         {"[+1]", 1, "a value is expected"},
         {"[1e]", 3, "exponent"},
         {"[-]", 2, "a digit is missing"},
-        {"[0x10]", 2, "a comma or the end"},
+        {"[0x10]", 2, "a comma or ]"},
         {"NaN", 0, "a value is expected"},
         {"Infinity", 0, "a value is expected"},
         {"-Infinity", 1, "a digit is missing"},
         {"[1,]", 3, "a value is expected"},
-        {"[1 2]", 3, "a comma or the end"},
+        {"[1 2]", 3, "a comma or ]"},
         {"{\"a\":1,}", 7, "a key is expected"},
         {"{a:1}", 1, "a key is expected"},
         {"{\"a\" 1}", 5, "a colon"},
@@ -119,8 +119,8 @@ static void scanner_refuses_with_offset(void **state) {
         {"{} {}", 3, "after the value"},
         {"[1]]", 3, "after the value"},
         {"[}", 1, "a value is expected"},
-        {"{\"a\":1]", 6, "a comma or the end"},
-        {"[[1]", 4, "a comma or the end"},
+        {"{\"a\":1]", 6, "a comma or }"},
+        {"[[1]", 4, "a comma or ]"},
         {"tru", 0, "a value is expected"},
         {"truee", 4, "after the value"},
     };
@@ -133,8 +133,17 @@ static void scanner_refuses_with_offset(void **state) {
         if (!strstr(e.text, place) || !strstr(e.text, bad[i].what)) {
             fail_msg("%s: %s", bad[i].text, e.text);
         }
-        assert_non_null(strstr(e.text, "limit"));
     }
+    assert_int_equal(scan("[1 2]", &e), HB_ERR_PARSE); /* what is there instead is said */
+    assert_non_null(strstr(e.text, "a comma or ] is expected, found '2'"));
+    assert_int_equal(scan("[\x10]", &e), HB_ERR_PARSE);
+    assert_non_null(strstr(e.text, "a value is expected, found the byte 0x10"));
+    assert_int_equal(scan("{\"a\"", &e), HB_ERR_PARSE);
+    assert_non_null(strstr(e.text, "a colon is expected, the text ends here"));
+    assert_int_equal(scan("{\"ab\":1,\"ab\":2}", &e), HB_ERR_PARSE);
+    assert_non_null(strstr(e.text, "key \"ab\" appears twice"));
+    assert_int_equal(scan("[9007199254740993]", &e), HB_ERR_PARSE);
+    assert_non_null(strstr(e.text, "limit"));
 }
 
 static void scanner_sees_nul_bytes(void **state) {
@@ -310,37 +319,37 @@ static void faults_are_named(void **state) {
         const char *text, *path;
         int64_t value, limit;
     } bad[] = {
-        {"[]", "case is not an object", 32, 64},
-        {"{}", "schema is missing", 0, 3},
+        {"[]", "case is an array, it must be an object", 0, 0},
+        {"{}", "schema is missing", 0, 0},
         {"{\"schema\":2}", "schema of the case is not that of this program (value 2, limit 3)", 2, 3},
         {"{\"schema\":3,\"x\":1}", "x is an unknown field", 0, 0},
-        {"{\"schema\":3,\"target\":\"other\"}", "target has the unknown name", 5, HB_N_TARGETS - 1},
-        {"{\"schema\":3,\"config\":[]}", "config is not an object", 32, 64},
+        {"{\"schema\":3,\"target\":\"other\"}", "target has the unknown name \"other\", known: forward, dispatch", 0, 0},
+        {"{\"schema\":3,\"config\":[]}", "config is an array, it must be an object", 0, 0},
         {"{\"schema\":3,\"config\":{\"target\":0}}", "config.target is an unknown field", 0, 0},
         {"{\"schema\":3,\"config\":{\"Heads\":1}}", "config.Heads is an unknown field", 0, 0},
         {"{\"schema\":3,\"config\":{\"heads\":9}}", "config.heads does not fit", 9, 8},
         {"{\"schema\":3,\"config\":{\"heads\":129}}", "config.heads is above", 129, 128},
         {"{\"schema\":3,\"config\":{\"heads\":0}}", "config.heads is below", 0, 1},
-        {"{\"schema\":3,\"config\":{\"heads\":1.5}}", "config.heads is not an integer", 1, 128},
-        {"{\"schema\":3,\"config\":{\"heads\":\"2\"}}", "config.heads has the unknown name", 1, 0},
-        {"{\"schema\":3,\"config\":{\"heads\":null}}", "config.heads is neither", 4, 8},
-        {"{\"schema\":3,\"config\":{\"heads\":true}}", "config.heads is neither", 2, 8},
-        {"{\"schema\":3,\"config\":{\"heads\":[2]}}", "config.heads is neither", 32, 8},
+        {"{\"schema\":3,\"config\":{\"heads\":1.5}}", "config.heads is 1.5, it must be an integer", 0, 0},
+        {"{\"schema\":3,\"config\":{\"heads\":\"2\"}}", "config.heads has the unknown name \"2\"", 0, 0},
+        {"{\"schema\":3,\"config\":{\"heads\":null}}", "config.heads is null, it must be a number", 0, 0},
+        {"{\"schema\":3,\"config\":{\"heads\":true}}", "config.heads is true or false", 0, 0},
+        {"{\"schema\":3,\"config\":{\"heads\":[2]}}", "config.heads is an array", 0, 0},
         {"{\"schema\":3,\"config\":{\"seed\":2147483648}}", "config.seed is above", 2147483648,
          INT_MAX},
         {"{\"schema\":3,\"config\":{\"chunk_size\":12}}", "config.chunk_size does not fit", 12, 8},
         {"{\"schema\":3,\"config\":{\"groups\":2,\"heads\":3}}", "config.groups does not fit", 2,
          1},
-        {"{\"schema\":3,\"steps\":{}}", "steps is not an array", 64, 32},
-        {"{\"schema\":3,\"steps\":[1]}", "steps[0] is not an object", 8, 64},
-        {"{\"schema\":3,\"steps\":[{}]}", "steps[0].kind is missing", 0, 1},
+        {"{\"schema\":3,\"steps\":{}}", "steps is an object, it must be an array", 0, 0},
+        {"{\"schema\":3,\"steps\":[1]}", "steps[0] is a number, it must be an object", 0, 0},
+        {"{\"schema\":3,\"steps\":[{}]}", "steps[0].kind is missing", 0, 0},
         {"{\"schema\":3,\"steps\":[{\"kind\":10}]}", "steps[0].kind is above", 10, HB_N_STEP_KINDS - 1},
         {"{\"schema\":3,\"steps\":[{\"kind\":\"take\",\"mode\":1}]}",
          "steps[0].mode does not belong", 1, 0},
         {"{\"schema\":3,\"steps\":[{\"kind\":\"take\",\"rows\":[]}]}",
          "steps[0].rows is an unknown", 0, 0},
         {"{\"schema\":3,\"steps\":[{\"kind\":0,\"mode\":\"NO\"}]}", "steps[0].mode has the unknown",
-         2, 0},
+         0, 0},
         {"{\"schema\":3,\"steps\":[{\"kind\":0,\"rows\":[{\"length\":201}]}]}",
          "steps[0].rows[0].length is above", 201, 200},
         {"{\"schema\":3,\"steps\":[{\"kind\":0,\"mode\":2,\"rows\":[{\"length\":2}]}]}",
@@ -350,12 +359,12 @@ static void faults_are_named(void **state) {
         {"{\"schema\":3,\"steps\":[{\"kind\":2,\"slot\":3}]}", "steps[0].slot does not fit", 3, 0},
         {"{\"schema\":3,\"breaks\":[{\"step\":0}]}", "breaks name a step", 1, 0},
         {"{\"schema\":3,\"breaks\":[{\"step\":-1,\"field\":\"nothing\"}]}",
-         "breaks[0].field has the unknown", 7, HB_N_BREAK_FIELDS - 1},
-        {"{\"schema\":3,\"breaks\":[{\"value\":\"0x\"}]}", "breaks[0].value has the unknown", 2, 0},
+         "breaks[0].field has the unknown", 0, 0},
+        {"{\"schema\":3,\"breaks\":[{\"value\":\"0x\"}]}", "breaks[0].value has the unknown", 0, 0},
         {"{\"schema\":3,\"breaks\":[{\"value\":\"0x12345678901234567\"}]}",
-         "breaks[0].value has the", 19, 0},
+         "breaks[0].value has the", 0, 0},
         {"{\"schema\":3,\"breaks\":[{},{},{},{},{}]}", "breaks has too many", 5, 4},
-        {"{\"schema\":3,\"schema\":3}", "byte 12", 2, 1},
+        {"{\"schema\":3,\"schema\":3}", "byte 12: key \"schema\" appears twice", 0, 0},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct hb_case c;
