@@ -179,6 +179,17 @@ static void skip_feature(struct hb_run *r, const struct hb_error *want) {
     }
 }
 
+/* 1: a layer is of a linear kind that the case's values are not made for. */
+static int has_other_kind(const struct hb_case *c, const struct hb_config *config) {
+    const int32_t own = hb_case_linear_kind(&c->config);
+    for (int32_t l = 0; l < config->n_layers; l++) {
+        if (config->layer_kind[l] != HB_LAYER_ATTENTION && config->layer_kind[l] != own) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* 1: the backend exists and the steps can run. */
 static int open_run(struct hb_run *r) {
     struct hb_error got = {.struct_size = sizeof got};
@@ -201,10 +212,11 @@ static int open_run(struct hb_run *r) {
     hb_expect_create(&broken, &r->caps, &want);
     if (want.status == HB_OK) {
         /* the breaks left a valid configuration: it is the one to run; but values are made for the
-         * parts of the case's own sizes, and would put a key where a gate is */
+         * parts of the case's own kind and sizes, and would put a key where a gate is */
         r->is_reshaped = r->config.n_heads != broken.n_heads ||
                          r->config.n_groups != broken.n_groups ||
-                         r->config.state_size != broken.state_size;
+                         r->config.state_size != broken.state_size ||
+                         has_other_kind(r->c, &broken);
         r->config = broken;
     }
     hb_run_set_kind(r);
