@@ -2,7 +2,7 @@
  * The float64 oracle and the emulated backend, driven through the adapter table by the same random
  * calls, right and wrong ones: same status, rule, row, value, limit and text, same integers in
  * every table, cursor and static buffer, same conv windows bit for bit, nearly the same states. */
-#include "harness/tests/worked_rig.h"
+#include "harness/tests/worked_check.h"
 
 #include "harness/run.h"
 
