@@ -333,10 +333,10 @@ static int32_t list_folds(const struct commit *c) {
     int32_t *list = c->h->commit_pairs + 4 * (int64_t)size;
     int32_t n = 0;
     for (int32_t r = 0; r < c->n_rows; r++) {
-        if (track_step_of(c, r) < 0) {
-            continue;
-        }
         const int32_t slot = row_slot(c, r);
+        if (track_step_of(c, r) < 0 || slot < 0) {
+            continue; /* a freed id has no slot; without planted defects it was refused */
+        }
         list[n] = slot;
         list[size + n] = hb_pool_slot(&c->h->pool, track_id(c, r));
         list[2 * size + n] =
