@@ -28,6 +28,8 @@ enum { PATH_CAP = 512 };
 
 struct place {
     char dir[32];
+    int32_t n_random;   /* as in hb_golden_options */
+    const char *filter; /* likewise */
     int32_t passed, failed, skipped, runs, skips;
     char text[512];     /* of the latest failure or skip */
     const char *wanted; /* a text that some report should hold */
@@ -70,6 +72,7 @@ static inline void link_file(const struct place *p, const char *name) {
 static inline void open_place_with(struct place *p, cJSON **manifest, const char *other) {
     struct hb_error err = {.struct_size = sizeof err};
     memset(p, 0, sizeof *p);
+    p->n_random = 2;
     p->err.struct_size = sizeof p->err;
     (void)snprintf(p->dir, sizeof p->dir, "/tmp/hb_golden_XXXXXX");
     assert_non_null(mkdtemp(p->dir));
@@ -121,7 +124,8 @@ static inline void close_place(const struct place *p) {
 static inline int32_t check_with(const struct hb_adapter *backend, struct place *p) {
     struct hb_golden_options o;
     hb_golden_options_init(&o, p->dir);
-    o.n_random = 2;
+    o.n_random = p->n_random;
+    o.filter = p->filter;
     memset(&p->err, 0, sizeof p->err);
     p->err.struct_size = sizeof p->err;
     p->passed = p->failed = p->skipped = -1;

@@ -29,7 +29,7 @@ static void output_that_cannot_be_written_is_4(void **state) {
         "fuzz dispatch --backend oracle --count 20 --engine plain -o @/full",
         "repro @/good.case --backend oracle",
         "explain @/good.case",
-        "check --filter varlen",
+        "check --filter conv_w3",
     };
     start_with.out = "/dev/full";
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
