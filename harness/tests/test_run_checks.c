@@ -1,75 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The executor's checks: each fires on a fault that is its own and on no other; planted defects are
  * found; small errors of outputs are noticed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
+#include "harness/tests/fault_rig.h"
 
 #include "backend/defects.h"
 #include "harness/tests/defect_cases.h"
-#include "harness/tests/mischief.h"
-#include "harness/tests/run_cases.h"
 #include "harness/tests/spec_cases.h"
 
 /* --- checks ----------------------------------------------------------------------------------- */
 
-struct fault {
-    int32_t number, kind;
-    void (*build)(struct hb_case *c);
-    const char *check, *place, *text;
-    int32_t off; /* with these off nothing is noticed; 0: the run cannot go on */
-};
 /* clang-format off */
-static const struct fault faults[] = {
-    {MISCHIEF_OUTPUT, HB_VERDICT_NUMERIC, extend, "numeric.mamba2", "EXTEND mamba2.y", "step 4 layer 0 row 0 token 0 head 1 element 7", HB_OFF_NUMERIC},
-    {MISCHIEF_TEMPORAL, HB_VERDICT_STATE, decode, "state.temporal", "DECODE mamba2.state", "step 4 layer 0 row 0", HB_OFF_STATE},
-    {MISCHIEF_CONV, HB_VERDICT_STATE, extend, "state.conv", "EXTEND conv", "conv of layer 0 changed at slot 1 element 0", HB_OFF_STATE},
-    {MISCHIEF_FREE_SLOT, HB_VERDICT_STATE, extend, "state.neighbour", "EXTEND temporal", "temporal of layer 0 changed at slot 6 element 0", HB_OFF_STATE},
-    {MISCHIEF_PADDING, HB_VERDICT_STATE, padded_tokens, "output.padding", "EXTEND", "output of padding token 29 channel 0 is 1, want 0", HB_OFF_STATE},
-    {MISCHIEF_OVERRUN, HB_VERDICT_STATE, extend, "guard.output", "EXTEND", "guard byte 0 beside the output was written", 0},
-    {MISCHIEF_REFUSES, HB_VERDICT_STATUS, extend, "status", "begin EXTEND want-rule-0", "predicted HB_OK", HB_OFF_STATUS},
-    {MISCHIEF_RULE, HB_VERDICT_STATUS, refused, "status.text", "begin EXTEND want-rule-87", "got HB_ERR_RANGE (rule 88", HB_OFF_STATUS},
-    {MISCHIEF_TEXT, HB_VERDICT_STATUS, refused, "status.text", "begin EXTEND want-rule-87", "prefix + extend of row 1 is 24", HB_OFF_STATUS},
-    {MISCHIEF_TAKE, HB_VERDICT_STATE, extend, "slot.take", "take", "slot_take returned slot 1, the first that is free is 2", 0},
-    {MISCHIEF_DIRTY, HB_VERDICT_STATE, extend, "slot.take", "take temporal", "temporal of layer 0 changed at slot 1 element 1", 0},
-    {MISCHIEF_COPY, HB_VERDICT_STATE, copy_slot, "slot.copy", "copy conv", "step 5: conv of layer 0 changed at slot 1 element 2", 0},
-    {MISCHIEF_COPY, HB_VERDICT_STATE, restart, "slot.copy", "restart conv", "step 5: conv of layer 0 changed at slot 5 element 2", 0},
-    {MISCHIEF_FREE, HB_VERDICT_STATE, free_slot, "slot.free", "free conv", "step 5: conv of layer 0 changed at slot 1 element 1", HB_OFF_STATE},
-    {MISCHIEF_NO_DESCRIBE, HB_VERDICT_SKIP, extend, "describe", "describe", "no device here", 0},
-    {MISCHIEF_NO_BUFFER, HB_VERDICT_DEVICE, extend, "buffer", "EXTEND", "cannot get a buffer of", 0},
-    {MISCHIEF_NO_OUTPUT, HB_VERDICT_DEVICE, extend, "buffer", "EXTEND", "cannot read the output: copy failed", 0},
-    {MISCHIEF_NO_READ, HB_VERDICT_DEVICE, extend, "region_read", NULL, "cannot read region", 0},
-    {MISCHIEF_NO_WRITE, HB_VERDICT_STATUS, extend, "region_write", "take", "step 1: region_write failed: copy failed", 0},
-    {MISCHIEF_NO_START, HB_VERDICT_DEVICE, extend, "regions", NULL, "before the first step", 0},
+static const struct told faults[] = {
+    {{MISCHIEF_OUTPUT, 0, extend, "numeric.mamba2", "EXTEND mamba2.y", HB_OFF_NUMERIC}, HB_VERDICT_NUMERIC, "step 4 layer 0 row 0 token 0 head 1 element 7"},
+    {{MISCHIEF_TEMPORAL, 0, decode, "state.temporal", "DECODE mamba2.state", HB_OFF_STATE}, HB_VERDICT_STATE, "step 4 layer 0 row 0"},
+    {{MISCHIEF_CONV, 0, extend, "state.conv", "EXTEND conv", HB_OFF_STATE}, HB_VERDICT_STATE, "conv of layer 0 changed at slot 1 element 0"},
+    {{MISCHIEF_FREE_SLOT, 0, extend, "state.neighbour", "EXTEND temporal", HB_OFF_STATE}, HB_VERDICT_STATE, "temporal of layer 0 changed at slot 6 element 0"},
+    {{MISCHIEF_PADDING, 0, padded_tokens, "output.padding", "EXTEND", HB_OFF_STATE}, HB_VERDICT_STATE, "output of padding token 29 channel 0 is 1, want 0"},
+    {{MISCHIEF_OVERRUN, 0, extend, "guard.output", "EXTEND", 0}, HB_VERDICT_STATE, "guard byte 0 beside the output was written"},
+    {{MISCHIEF_REFUSES, 0, extend, "status", "begin EXTEND want-rule-0", HB_OFF_STATUS}, HB_VERDICT_STATUS, "predicted HB_OK"},
+    {{MISCHIEF_RULE, 0, refused, "status.text", "begin EXTEND want-rule-87", HB_OFF_STATUS}, HB_VERDICT_STATUS, "got HB_ERR_RANGE (rule 88"},
+    {{MISCHIEF_TEXT, 0, refused, "status.text", "begin EXTEND want-rule-87", HB_OFF_STATUS}, HB_VERDICT_STATUS, "prefix + extend of row 1 is 24"},
+    {{MISCHIEF_TAKE, 0, extend, "slot.take", "take", 0}, HB_VERDICT_STATE, "slot_take returned slot 1, the first that is free is 2"},
+    {{MISCHIEF_DIRTY, 0, extend, "slot.take", "take temporal", 0}, HB_VERDICT_STATE, "temporal of layer 0 changed at slot 1 element 1"},
+    {{MISCHIEF_COPY, 0, copy_slot, "slot.copy", "copy conv", 0}, HB_VERDICT_STATE, "step 5: conv of layer 0 changed at slot 1 element 2"},
+    {{MISCHIEF_COPY, 0, restart, "slot.copy", "restart conv", 0}, HB_VERDICT_STATE, "step 5: conv of layer 0 changed at slot 5 element 2"},
+    {{MISCHIEF_FREE, 0, free_slot, "slot.free", "free conv", HB_OFF_STATE}, HB_VERDICT_STATE, "step 5: conv of layer 0 changed at slot 1 element 1"},
+    {{MISCHIEF_NO_DESCRIBE, 0, extend, "describe", "describe", 0}, HB_VERDICT_SKIP, "no device here"},
+    {{MISCHIEF_NO_BUFFER, 0, extend, "buffer", "EXTEND", 0}, HB_VERDICT_DEVICE, "cannot get a buffer of"},
+    {{MISCHIEF_NO_OUTPUT, 0, extend, "buffer", "EXTEND", 0}, HB_VERDICT_DEVICE, "cannot read the output: copy failed"},
+    {{MISCHIEF_NO_READ, 0, extend, "region_read", NULL, 0}, HB_VERDICT_DEVICE, "cannot read region"},
+    {{MISCHIEF_NO_WRITE, 0, extend, "region_write", "take", 0}, HB_VERDICT_STATUS, "step 1: region_write failed: copy failed"},
+    {{MISCHIEF_NO_START, 0, extend, "regions", NULL, 0}, HB_VERDICT_DEVICE, "before the first step"},
 };
 /* clang-format on */
 
 static void each_check_fires_on_its_fault_and_not_when_it_is_off(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        const struct fault *f = &faults[i];
         struct hb_case c;
-        struct mischief m;
-        make(f->build, &c);
-        const struct hb_adapter *wrong = mischief_init(&m, f->number, 0);
-        struct hb_verdict v = run(wrong, &c, 0, 0);
-        assert_string_equal(v.text[0] ? v.check : "nothing was noticed", f->check);
-        assert_int_equal(v.kind, f->kind);
-        if (f->place) {
-            assert_string_equal(v.place, f->place);
-        }
-        if (!strstr(v.text, f->text)) {
-            fail_msg("'%s' does not say '%s'", v.text, f->text);
-        }
-        if (f->off) {
-            v = run(wrong, &c, f->off, 0);
-            assert_pass(&v);
-        }
-        v = run(hb_adapter_emu(), &c, 0, 0);
+        assert_told(&faults[i]);
+        make(faults[i].fault.build, &c);
+        const struct hb_verdict v = run(hb_adapter_emu(), &c, 0, 0);
         assert_pass(&v);
     }
 }

@@ -1,25 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The executor on graphs, the replay ring, virtual ids, the prefix cache, ping-pong tables, strips
  * and pads: right backends pass, and each check fires on a fault of its own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <string.h>
-
+#include "harness/tests/fault_rig.h"
 #include "harness/tests/graph_cases.h"
-#include "harness/tests/mischief.h"
 
 /* --- right backends --------------------------------------------------------------------------- */
 
-struct right {
-    const char *name;
-    void (*build)(struct hb_case *c);
-};
-#define RIGHT(name)                                                                                \
-    { #name, name }
 static const struct right right[] = {RIGHT(decode_replayed),
                                      RIGHT(replays_by_turns),
                                      RIGHT(replay_tracked),
@@ -49,14 +35,6 @@ static const struct right right[] = {RIGHT(decode_replayed),
                                      RIGHT(padded_pool)};
 enum { N_RIGHT = sizeof right / sizeof *right };
 
-static void assert_right(const struct hb_adapter *backend, const char *who, const struct right *h,
-                         const struct hb_case *c) {
-    struct hb_verdict v = run(backend, c, 0, 0);
-    if (v.kind != HB_VERDICT_PASS) {
-        fail_msg("%s, %s: %s %s: %s", h->name, who, v.check, v.place, v.text);
-    }
-}
-
 static void every_history_passes(void **state) {
     (void)state;
     for (size_t i = 0; i < N_RIGHT; i++) {
@@ -66,48 +44,12 @@ static void every_history_passes(void **state) {
             c.config.kernel_form = k & 1;
             c.config.act_dtype = k >> 1 & 1;
             c.config.state_dtype = k >> 2 & 1;
-            assert_right(hb_adapter_oracle(), "oracle", &right[i], &c);
-            assert_right(hb_adapter_emu(), "emu", &right[i], &c);
+            assert_right_on_both(&right[i], &c);
         }
     }
 }
 
 /* --- predictions ------------------------------------------------------------------------------ */
-
-struct calls {
-    int32_t n;
-    char name[64][16];
-    int32_t rule[64];
-};
-
-static void note(void *ctx, int32_t step, const char *call, const struct hb_error *want) {
-    struct calls *k = ctx;
-    (void)step;
-    if (want->rule != HB_RULE_NONE && k->n < 64) {
-        strncpy(k->name[k->n], call, sizeof k->name[0] - 1);
-        k->rule[k->n++] = want->rule;
-    }
-}
-
-/* The rules that the case breaks, in order. */
-static void assert_rules(void (*build)(struct hb_case *c), int32_t n, const int32_t *rules) {
-    struct calls k = {0};
-    struct hb_case c;
-    struct hb_verdict v;
-    make(build, &c);
-    const struct hb_run_options o = {.tamper_element = -1, .predicted = note, .predicted_ctx = &k};
-    assert_int_equal(hb_run_case(hb_adapter_oracle(), &c, &o, &v, NULL), 0);
-    assert_pass(&v);
-    for (int32_t i = 0; i < k.n && i < n; i++) {
-        assert_int_equal(k.rule[i], rules[i]);
-    }
-    assert_int_equal(k.n, n);
-}
-#define ASSERT_RULES(build, ...)                                                                   \
-    do {                                                                                           \
-        const int32_t rules[] = {__VA_ARGS__};                                                     \
-        assert_rules(build, (int32_t)(sizeof rules / sizeof *rules), rules);                       \
-    } while (0)
 
 static void histories_break_the_rules_that_they_are_about(void **state) {
     (void)state;
@@ -138,12 +80,6 @@ static void one_ring_entry(struct hb_case *c) {
 
 /* --- checks ----------------------------------------------------------------------------------- */
 
-struct fault {
-    int32_t number, variant;
-    void (*build)(struct hb_case *c);
-    const char *check, *place;
-    int32_t off; /* with these off nothing is noticed; 0: the run cannot go on */
-};
 /* clang-format off */
 static const struct fault faults[] = {
     {46, 0, decode_replayed, "graph.refresh", "DECODE replay graph_state_indices", HB_OFF_STATE},
@@ -173,20 +109,7 @@ static const struct fault faults[] = {
 static void each_check_fires_on_its_fault_and_not_when_it_is_off(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        const struct fault *f = &faults[i];
-        struct hb_case c;
-        struct mischief m;
-        make(f->build, &c);
-        const struct hb_adapter *wrong = mischief_init(&m, f->number, f->variant);
-        struct hb_verdict v = run(wrong, &c, 0, 0);
-        if (strcmp(v.check, f->check) != 0 || strcmp(v.place, f->place) != 0) {
-            fail_msg("mischief %d, %d: %s, %s instead of %s, %s: %s", f->number, f->variant,
-                     v.check, v.place, f->check, f->place, v.text);
-        }
-        if (f->off) {
-            v = run(wrong, &c, f->off, 0);
-            assert_pass(&v);
-        }
+        (void)assert_noticed(&faults[i]);
     }
 }
 

@@ -1,23 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The executor on a replay ring that commits own: right backends pass, predictions are those of
  * backend/README.md, each check fires on a fault of its own, and relations hold. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <string.h>
-
+#include "harness/tests/fault_rig.h"
 #include "harness/tests/graph_cases.h"
-#include "harness/tests/mischief.h"
 
-#define RIGHT(name)                                                                                \
-    { #name, name }
-static const struct right {
-    const char *name;
-    void (*build)(struct hb_case *c);
-} right[] = {RIGHT(ring_commit),         RIGHT(ring_commits),           RIGHT(ring_commit_folds),
+static const struct right right[] = {RIGHT(ring_commit),         RIGHT(ring_commits),           RIGHT(ring_commit_folds),
              RIGHT(ring_commits_again),  RIGHT(ring_commit_tracked),    RIGHT(ring_commit_refused),
              RIGHT(ring_commit_unfinished), RIGHT(ring_commit_moved),   RIGHT(ring_commit_replayed)};
 
@@ -30,46 +17,12 @@ static void every_history_passes(void **state) {
             c.config.kernel_form = k & 1;
             c.config.act_dtype = k >> 2;
             c.config.state_layout = k >> 1 & 1;
-            struct hb_verdict v = run(hb_adapter_oracle(), &c, 0, 0);
-            if (v.kind != HB_VERDICT_PASS) {
-                fail_msg("%s, oracle: %s %s: %s", right[i].name, v.check, v.place, v.text);
-            }
-            v = run(hb_adapter_emu(), &c, 0, 0);
-            if (v.kind != HB_VERDICT_PASS) {
-                fail_msg("%s, emu: %s %s: %s", right[i].name, v.check, v.place, v.text);
-            }
+            assert_right_on_both(&right[i], &c);
         }
     }
 }
 
 /* --- predictions ------------------------------------------------------------------------------ */
-
-struct calls {
-    int32_t n, rule[32];
-};
-
-static void note(void *ctx, int32_t step, const char *call, const struct hb_error *want) {
-    struct calls *k = ctx;
-    (void)step;
-    (void)call;
-    if (want->rule != HB_RULE_NONE && k->n < 32) {
-        k->rule[k->n++] = want->rule;
-    }
-}
-
-static void assert_rules(void (*build)(struct hb_case *c), int32_t n, const int32_t *rules) {
-    struct calls k = {0};
-    struct hb_case c;
-    struct hb_verdict v;
-    make(build, &c);
-    const struct hb_run_options o = {.tamper_element = -1, .predicted = note, .predicted_ctx = &k};
-    assert_int_equal(hb_run_case(hb_adapter_oracle(), &c, &o, &v, NULL), 0);
-    assert_pass(&v);
-    for (int32_t i = 0; i < k.n && i < n; i++) {
-        assert_int_equal(k.rule[i], rules[i]);
-    }
-    assert_int_equal(k.n, n);
-}
 
 static void histories_break_the_rules_that_they_are_about(void **state) {
     (void)state;
@@ -87,12 +40,6 @@ static void histories_break_the_rules_that_they_are_about(void **state) {
 
 /* --- faults ----------------------------------------------------------------------------------- */
 
-struct fault {
-    int32_t number, variant;
-    void (*build)(struct hb_case *c);
-    const char *check, *place;
-    int32_t off; /* with these off nothing is noticed; 0: the run cannot go on */
-};
 #define FAULT(variant) MISCHIEF_COMMIT_RING, MISCHIEF_RING_##variant
 /* clang-format off */
 static const struct fault faults[] = {
@@ -114,20 +61,7 @@ static const struct fault faults[] = {
 static void each_check_fires_on_its_fault_and_not_when_it_is_off(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        const struct fault *f = &faults[i];
-        struct hb_case c;
-        struct mischief m;
-        make(f->build, &c);
-        const struct hb_adapter *wrong = mischief_init(&m, f->number, f->variant);
-        struct hb_verdict v = run(wrong, &c, 0, 0);
-        if (strcmp(v.check, f->check) != 0 || strcmp(v.place, f->place) != 0) {
-            fail_msg("mischief %d, %d: %s, %s instead of %s, %s: %s", f->number, f->variant,
-                     v.check, v.place, f->check, f->place, v.text);
-        }
-        if (f->off) {
-            v = run(wrong, &c, f->off, 0);
-            assert_pass(&v);
-        }
+        (void)assert_noticed(&faults[i]);
     }
 }
 

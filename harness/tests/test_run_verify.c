@@ -1,17 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The executor on draft verification: right backends pass, each check of a verify and of a commit
  * fires on a fault of its own, and what a commit stands on is the last finished verify. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "harness/tests/mischief.h"
-#include "harness/tests/run_cases.h"
+#include "harness/tests/fault_rig.h"
 #include "harness/tests/spec_cases.h"
 
 /* --- cases ------------------------------------------------------------------------------------ */
@@ -124,10 +114,10 @@ static void no_speculation(struct hb_case *c) {
     c->config.max_draft = 0;
 }
 
-static void (*const right[])(struct hb_case *c) = {
-    chain,          chain_and_decode, trees_and_extend, padded_ragged,      tracked_and_restarted,
-    twice_and_less, layers_left_out,  dropped,          slot_changes_hands, freed_slot,
-    draft_extend,   wrapper_entry,    no_speculation};
+static const struct right right[] = {
+    RIGHT(chain),          RIGHT(chain_and_decode), RIGHT(trees_and_extend), RIGHT(padded_ragged),
+    RIGHT(tracked_and_restarted), RIGHT(twice_and_less), RIGHT(layers_left_out), RIGHT(dropped),
+    RIGHT(slot_changes_hands), RIGHT(freed_slot), RIGHT(draft_extend), RIGHT(wrapper_entry), RIGHT(no_speculation)};
 enum { N_RIGHT = sizeof right / sizeof *right };
 
 /* --- right backends --------------------------------------------------------------------------- */
@@ -137,63 +127,33 @@ static void every_history_passes(void **state) {
     for (size_t i = 0; i < N_RIGHT; i++) {
         for (int k = 0; k < 8; k++) {
             struct hb_case c;
-            make(right[i], &c);
+            make(right[i].build, &c);
             c.config.kernel_form = k & 1;
             c.config.act_dtype = k >> 1 & 1;
             c.config.state_dtype = k >> 2 & 1;
-            struct hb_verdict v = run(hb_adapter_emu(), &c, 0, 0);
-            assert_pass(&v);
-            v = run(hb_adapter_oracle(), &c, 0, 0);
-            assert_pass(&v);
+            assert_right_on_both(&right[i], &c);
         }
     }
 }
 
-/* Calls in their order, as predicted. */
-struct calls {
-    int32_t n;
-    char name[64][12];
-    int32_t rule[64];
-};
-
-static void note(void *ctx, int32_t step, const char *call, const struct hb_error *want) {
-    struct calls *k = ctx;
-    (void)step;
-    if (k->n < 64 && (strcmp(call, "commit") == 0 || want->status != HB_OK)) {
-        (void)snprintf(k->name[k->n], sizeof k->name[k->n], "%s", call);
-        k->rule[k->n++] = want->rule;
-    }
-}
-
-static struct calls predicted(void (*build)(struct hb_case *c)) {
-    struct calls k = {0};
-    struct hb_case c;
-    struct hb_verdict v;
-    make(build, &c);
-    const struct hb_run_options o = {.tamper_element = -1, .predicted = note, .predicted_ctx = &k};
-    assert_int_equal(hb_run_case(hb_adapter_oracle(), &c, &o, &v, NULL), 0);
-    assert_pass(&v);
-    return k;
-}
-
 static void a_commit_stands_on_the_last_finished_verify(void **state) {
     (void)state;
-    struct calls k = predicted(twice_and_less);
+    struct calls k = predicted(twice_and_less, "commit");
     assert_int_equal(k.n, 4);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(k.rule[i], HB_RULE_NONE);
     }
-    k = predicted(dropped);
+    k = predicted(dropped, "commit");
     assert_true(k.n == 1 && k.rule[0] == HB_RULE_NO_VERIFY);
-    k = predicted(slot_changes_hands);
+    k = predicted(slot_changes_hands, "commit");
     assert_true(k.n == 2 && k.rule[0] == HB_RULE_NONE && k.rule[1] == HB_RULE_COMMIT_SLOT_STALE);
-    k = predicted(freed_slot);
+    k = predicted(freed_slot, "commit");
     assert_true(k.n == 2 && k.rule[0] == HB_RULE_NONE && k.rule[1] == HB_RULE_COMMIT_SLOT_FREED);
 }
 
 static void without_caches_a_verify_is_refused(void **state) {
     (void)state;
-    struct calls k = predicted(no_speculation);
+    struct calls k = predicted(no_speculation, "commit");
     assert_int_equal(k.n, 2);
     assert_string_equal(k.name[0], "begin");
     assert_string_equal(k.name[1], "commit");
@@ -203,7 +163,7 @@ static void without_caches_a_verify_is_refused(void **state) {
 /* Layers, finish and commit after a begin that leaves no metadata. */
 static void draft_extend_leaves_no_metadata(void **state) {
     (void)state;
-    struct calls k = predicted(draft_extend);
+    struct calls k = predicted(draft_extend, "commit");
     assert_int_equal(k.n, 5);
     for (int i = 0; i < 4; i++) {
         assert_string_equal(k.name[i], i < 3 ? "layer" : "finish");
@@ -227,44 +187,22 @@ static void a_refused_begin_keeps_the_verify(void **state) {
 
 /* --- faults ----------------------------------------------------------------------------------- */
 
-struct fault {
-    int32_t number, kind;
-    void (*build)(struct hb_case *c);
-    const char *check, *place, *text;
-    int32_t off;
-};
 /* clang-format off */
-static const struct fault faults[] = {
-    {MISCHIEF_OUTPUT, HB_VERDICT_NUMERIC, chain, "numeric.mamba2", "TARGET_VERIFY mamba2.y", "step 5 layer 0 row 0 token 0 head 1 element 7", HB_OFF_NUMERIC},
-    {MISCHIEF_COMMIT, HB_VERDICT_STATE, chain, "state.commit", "commit conv", "step 6: conv of layer 0 changed at slot 2 element 0", HB_OFF_STATE},
-    {MISCHIEF_FREE_SLOT, HB_VERDICT_STATE, chain, "verify.pool", "TARGET_VERIFY temporal", "temporal of layer 0 changed at slot 7 element 0", HB_OFF_STATE},
-    {MISCHIEF_PADDING, HB_VERDICT_STATE, padded_ragged, "output.padding", "TARGET_VERIFY", "output of padding token 6 channel 0 is 1, want 0", HB_OFF_STATE},
-    {4, HB_VERDICT_PURITY, dropped, "error.purity", "commit conv", "conv of layer 0 changed at slot 0 element 0", HB_OFF_PURITY},
-    {7, HB_VERDICT_PURITY, chain, "batch.written", "commit", "commit wrote into its arguments", 0},
-    {19, HB_VERDICT_STATUS, freed_slot, "status", "commit commit want-rule-112", "predicted HB_ERR_FREED", HB_OFF_STATUS},
+static const struct told faults[] = {
+    {{MISCHIEF_OUTPUT, 0, chain, "numeric.mamba2", "TARGET_VERIFY mamba2.y", HB_OFF_NUMERIC}, HB_VERDICT_NUMERIC, "step 5 layer 0 row 0 token 0 head 1 element 7"},
+    {{MISCHIEF_COMMIT, 0, chain, "state.commit", "commit conv", HB_OFF_STATE}, HB_VERDICT_STATE, "step 6: conv of layer 0 changed at slot 2 element 0"},
+    {{MISCHIEF_FREE_SLOT, 0, chain, "verify.pool", "TARGET_VERIFY temporal", HB_OFF_STATE}, HB_VERDICT_STATE, "temporal of layer 0 changed at slot 7 element 0"},
+    {{MISCHIEF_PADDING, 0, padded_ragged, "output.padding", "TARGET_VERIFY", HB_OFF_STATE}, HB_VERDICT_STATE, "output of padding token 6 channel 0 is 1, want 0"},
+    {{4, 0, dropped, "error.purity", "commit conv", HB_OFF_PURITY}, HB_VERDICT_PURITY, "conv of layer 0 changed at slot 0 element 0"},
+    {{7, 1, chain, "batch.written", "commit", 0}, HB_VERDICT_PURITY, "commit wrote into its arguments"},
+    {{19, 0, freed_slot, "status", "commit commit want-rule-112", HB_OFF_STATUS}, HB_VERDICT_STATUS, "predicted HB_ERR_FREED"},
 };
 /* clang-format on */
 
 static void each_check_fires_on_its_fault_and_not_when_it_is_off(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        const struct fault *f = &faults[i];
-        struct hb_case c;
-        struct mischief m;
-        make(f->build, &c);
-        const struct hb_adapter *wrong =
-            mischief_init(&m, f->number, f->number == 7); /* 7: variant 1 */
-        struct hb_verdict v = run(wrong, &c, 0, 0);
-        assert_string_equal(v.text[0] ? v.check : "nothing was noticed", f->check);
-        assert_int_equal(v.kind, f->kind);
-        assert_string_equal(v.place, f->place);
-        if (!strstr(v.text, f->text)) {
-            fail_msg("'%s' does not say '%s'", v.text, f->text);
-        }
-        if (f->off) {
-            v = run(wrong, &c, f->off, 0);
-            assert_pass(&v);
-        }
+        assert_told(&faults[i]);
     }
 }
 
