@@ -319,7 +319,17 @@ static inline void ring_commit_unfinished(struct hb_case *c) {
     (void)commit(c, 2, 2);
 }
 
-/* Between verify and commit one row's slot moves, the other one's is copied over. */
+/* Between verify and commit one row's slot is copied over: its records are of another state. */
+static inline void ring_commit_copied(struct hb_case *c) {
+    ring_of_commits(c);
+    (void)verify(c, HB_TREE_CHAIN, 4, 4);
+    struct hb_case_step *s = hand_step(c, HB_STEP_COPY);
+    s->slot = 0;
+    s->slot2 = 4;
+    (void)commit(c, 3, 1);
+}
+
+/* Between verify and commit one row's slot moves. */
 static inline void ring_commit_moved(struct hb_case *c) {
     c->config.virtual_ids = 4;
     ring_of_commits(c);
@@ -327,9 +337,6 @@ static inline void ring_commit_moved(struct hb_case *c) {
     struct hb_case_step *s = hand_step(c, HB_STEP_MOVE);
     s->slot = 1;
     s->slot2 = -1;
-    s = hand_step(c, HB_STEP_COPY);
-    s->slot = 0;
-    s->slot2 = 4;
     s = commit(c, 3, 1);
     hand_track(&s->row[0], 0, 0);
     hand_track(&s->row[1], 1, 0);

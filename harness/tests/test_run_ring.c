@@ -4,9 +4,11 @@
 #include "harness/tests/fault_rig.h"
 #include "harness/tests/graph_cases.h"
 
-static const struct right right[] = {RIGHT(ring_commit),         RIGHT(ring_commits),           RIGHT(ring_commit_folds),
-             RIGHT(ring_commits_again),  RIGHT(ring_commit_tracked),    RIGHT(ring_commit_refused),
-             RIGHT(ring_commit_unfinished), RIGHT(ring_commit_moved),   RIGHT(ring_commit_replayed)};
+static const struct right right[] = {
+    RIGHT(ring_commit), RIGHT(ring_commits), RIGHT(ring_commit_folds), RIGHT(ring_commits_again),
+    RIGHT(ring_commit_tracked), RIGHT(ring_commit_refused), RIGHT(ring_commit_unfinished),
+    RIGHT(ring_commit_copied), RIGHT(ring_commit_moved), RIGHT(ring_commit_replayed),
+};
 
 static void every_history_passes(void **state) {
     (void)state;
@@ -31,11 +33,10 @@ static void histories_break_the_rules_that_they_are_about(void **state) {
     assert_rules(ring_commit_tracked, 0, NULL);
     assert_rules(ring_commit_moved, 0, NULL);
     assert_rules(ring_commit_replayed, 0, NULL);
-    static const int32_t refused[] = {HB_RULE_RING_TREE, HB_RULE_RING_PENDING, HB_RULE_COPY_RING,
-                                      HB_RULE_RING_PENDING};
-    assert_rules(ring_commit_refused, 4, refused);
-    static const int32_t unfinished[] = {HB_RULE_RING_LAYERS};
-    assert_rules(ring_commit_unfinished, 1, unfinished);
+    ASSERT_RULES(ring_commit_refused, HB_RULE_RING_TREE, HB_RULE_RING_PENDING, HB_RULE_COPY_RING,
+                 HB_RULE_RING_PENDING);
+    ASSERT_RULES(ring_commit_unfinished, HB_RULE_RING_LAYERS);
+    ASSERT_RULES(ring_commit_copied, HB_RULE_COMMIT_SLOT_STALE);
 }
 
 /* --- faults ----------------------------------------------------------------------------------- */

@@ -115,9 +115,11 @@ static void no_speculation(struct hb_case *c) {
 }
 
 static const struct right right[] = {
-    RIGHT(chain),          RIGHT(chain_and_decode), RIGHT(trees_and_extend), RIGHT(padded_ragged),
+    RIGHT(chain), RIGHT(chain_and_decode), RIGHT(trees_and_extend), RIGHT(padded_ragged),
     RIGHT(tracked_and_restarted), RIGHT(twice_and_less), RIGHT(layers_left_out), RIGHT(dropped),
-    RIGHT(slot_changes_hands), RIGHT(freed_slot), RIGHT(draft_extend), RIGHT(wrapper_entry), RIGHT(no_speculation)};
+    RIGHT(slot_changes_hands), RIGHT(freed_slot), RIGHT(draft_extend), RIGHT(wrapper_entry),
+    RIGHT(no_speculation),
+};
 enum { N_RIGHT = sizeof right / sizeof *right };
 
 /* --- right backends --------------------------------------------------------------------------- */
