@@ -353,6 +353,26 @@ static void replay_equals_eager(void **state) {
 }
 
 #ifdef HB_DEFECTS
+/* A row whose virtual id was freed is committed all the same: its checkpoint is folded from no slot, so it stays as it was. */
+static void freed_id_is_no_slot(void **state) {
+    (void)state;
+    world_config = virtual_config;
+    open_requests(HB_FP32, HB_FORM_V0, HB_ORDER_ASCENDING, HB_DEFECT_FREED_SLOT_COMMIT);
+    world_config = NULL;
+    const int32_t dst = take_track();
+    make_chains(D4, NULL, 0);
+    (void)verify();
+    struct plan p = plan_of(2, 1, 2, 0);
+    p.track[0] = dst;
+    p.track_step[0] = 1;
+    const size_t n = dump_named("temporal", dump_a);
+    assert_int_equal(w.a->slot_free(w.h, 1, &w.slot[R0], &w.err), HB_OK);
+    commit_ok(p, 1); /* and not refused */
+    assert_int_equal(dump_named("temporal", dump_b), n);
+    assert_memory_equal(dump_a, dump_b, n);
+    close_world();
+}
+
 /* All of 4 nodes accepted where 2 are; records written over live ones. */
 static void planted_defects_are_seen(void **state) {
     static const int32_t defects[] = {0, HB_DEFECT_RING_ACCEPT_ALL, HB_DEFECT_RING_FOLD_LATE};
@@ -391,6 +411,7 @@ int main(void) {
         cmocka_unit_test(replay_equals_eager),
 #ifdef HB_DEFECTS
         cmocka_unit_test(planted_defects_are_seen),
+        cmocka_unit_test(freed_id_is_no_slot),
 #endif
     };
     return cmocka_run_group_tests_name("ring_commit", tests, NULL, NULL);
