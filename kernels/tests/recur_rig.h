@@ -104,6 +104,13 @@ static inline size_t state_index(const struct recur_case *c, int32_t slot, int32
     return (size_t)slot * (inner_of(s) * (size_t)s->n + (size_t)c->pad) + (size_t)element;
 }
 
+/* The members of a kernel's arguments that are the same for all kinds. */
+#define RECUR_ARGS(c, run)                                                                         \
+    .rows = (c)->rows, .n_heads = (c)->s.heads, .head_dim = (c)->s.p, .state_size = (c)->s.n,      \
+    .act_dtype = (c)->s.act_dtype, .state_dtype = (c)->s.state_dtype, .state_layout = (c)->layout, \
+    .form = (run)->form, .defect = (run)->defect, .y = (c)->device_y, .pool = (c)->device_pool,    \
+    .after = (c)->device_after, .dst = (c)->device_dst, .pool_pad = (c)->pad
+
 /* ---- cases ---- */
 
 static inline double *doubles(size_t n) {

@@ -68,28 +68,15 @@ static void make_decay(struct recur_case *c, const struct run *run) {
     const void *qkv =
         give(c, QKV, array_random(&c->rig, tokens_of(c) * width, s->act_dtype, range));
     void *decay = give(c, DECAY, make_decays(c, is_token, run->values));
-    c->args.decay = (struct hb_k_decay){.rows = c->rows,
-                                        .n_heads = s->heads,
-                                        .head_dim = s->p,
-                                        .state_size = s->n,
+    c->args.decay = (struct hb_k_decay){RECUR_ARGS(c, run),
                                         .n_groups = s->groups,
                                         .chunk_size = s->chunk,
-                                        .act_dtype = s->act_dtype,
-                                        .state_dtype = s->state_dtype,
                                         .head_map = (run->variant & TILE_MAP) != 0,
-                                        .state_layout = c->layout,
                                         .qkv_act = (run->variant & SILU) != 0,
                                         .qk_scale = (float)c->scale,
-                                        .form = run->form,
-                                        .defect = run->defect,
                                         .qkv = qkv,
                                         .log_decay = is_token ? NULL : (const float *)decay,
-                                        .token_decay = decay,
-                                        .y = c->device_y,
-                                        .pool = c->device_pool,
-                                        .after = c->device_after,
-                                        .dst = c->device_dst,
-                                        .pool_pad = c->pad};
+                                        .token_decay = decay};
 }
 
 static int32_t launch_decay(struct recur_case *c, enum call call) {

@@ -49,33 +49,21 @@ static void make_delta(struct recur_case *c, const struct run *run) {
     const struct values *values = &values_of[run->values];
     make_rows(c, run, variant->layout, 0, values->integers ? -2.0f : 1.0f);
     make_inputs(c, values);
-    c->args.delta = (struct hb_k_delta){.rows = c->rows,
-                                        .n_heads = s->heads,
-                                        .head_dim = s->p,
-                                        .state_size = s->n,
+    c->args.delta = (struct hb_k_delta){RECUR_ARGS(c, run),
                                         .n_groups = s->groups,
                                         .chunk_size = s->chunk,
-                                        .act_dtype = s->act_dtype,
-                                        .state_dtype = s->state_dtype,
                                         .is_kda = s->is_kda,
                                         .head_map = variant->head_map,
-                                        .state_layout = variant->layout,
                                         .l2norm = variant->l2norm,
                                         .beta_form = variant->beta,
                                         .gate_form = variant->gate,
                                         .gate_softplus = variant->softplus,
                                         .gate_bound = -5.0f,
                                         .qk_scale = values->integers ? 1.0f : 0.3f,
-                                        .form = run->form,
-                                        .defect = run->defect,
                                         .qkv = c->device_input[QKV],
                                         .gates = c->device_input[GATES],
                                         .a = c->device_input[RATES],
-                                        .dt_bias = c->device_input[BIAS],
-                                        .y = c->device_y,
-                                        .pool = c->device_pool,
-                                        .after = c->device_after,
-                                        .dst = c->device_dst};
+                                        .dt_bias = c->device_input[BIAS]};
 }
 
 static int32_t launch_delta(struct recur_case *c, enum call call) {

@@ -19,14 +19,9 @@ static void make_delta(struct verify_case *c, int32_t is_kda) {
     const size_t n_a = heads * (is_kda ? (size_t)s->n : 1);
     open_pool(c, inner * (size_t)s->n, s->state_dtype, inner);
     c->args.delta = (struct hb_k_delta){
-        .rows = c->rows,
-        .n_heads = s->heads,
-        .head_dim = s->p,
-        .state_size = s->n,
+        STATE_ARGS(c),
         .n_groups = s->groups,
         .chunk_size = 4,
-        .act_dtype = s->act_dtype,
-        .state_dtype = s->state_dtype,
         .is_kda = is_kda,
         .head_map = c->is_tree ? HB_HEADS_TILE : HB_HEADS_INTERLEAVE,
         .state_layout = c->layout,
@@ -36,14 +31,10 @@ static void make_delta(struct verify_case *c, int32_t is_kda) {
         .gate_softplus = 1,
         .gate_bound = -5.0f,
         .qk_scale = 0.3f,
-        .form = c->form,
-        .defect = c->defect,
         .qkv = random_acts(c, N_TOKENS * (inner + 2 * keys)),
         .gates = random_acts(c, N_TOKENS * (n_a + heads)),
         .a = random_floats(c, heads, -2.0f, -0.1f),
-        .dt_bias = random_floats(c, n_a, -1.0f, 1.0f),
-        .y = c->y,
-        .pool = c->device_pool};
+        .dt_bias = random_floats(c, n_a, -1.0f, 1.0f)};
 }
 
 static void make_gdn(struct verify_case *c) {

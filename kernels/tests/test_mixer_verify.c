@@ -23,25 +23,16 @@ static void make_decay(struct verify_case *c) {
     open_pool(c, inner_of(s) * (size_t)s->n, s->state_dtype, inner_of(s));
     const float *log_decay = random_floats(c, (size_t)s->heads, -2.0f, 0.0f);
     c->args.decay =
-        (struct hb_k_decay){.rows = c->rows,
-                            .n_heads = s->heads,
-                            .head_dim = s->p,
-                            .state_size = s->n,
+        (struct hb_k_decay){STATE_ARGS(c),
                             .n_groups = s->groups,
                             .chunk_size = 4,
-                            .act_dtype = s->act_dtype,
-                            .state_dtype = s->state_dtype,
                             .head_map = c->is_tree ? HB_HEADS_TILE : HB_HEADS_INTERLEAVE,
                             .state_layout = c->layout,
                             .qkv_act = c->is_tree ? HB_QKV_SILU : HB_QKV_NONE,
                             .qk_scale = 0.3f,
-                            .form = c->form,
-                            .defect = c->defect,
                             .qkv = random_acts(c, N_TOKENS * (inner_of(s) + 2 * keys)),
                             .log_decay = c->layout ? NULL : log_decay,
-                            .token_decay = random_acts(c, N_TOKENS * (size_t)s->heads),
-                            .y = c->y,
-                            .pool = c->device_pool};
+                            .token_decay = random_acts(c, N_TOKENS * (size_t)s->heads)};
 }
 
 static int32_t decay_step(struct verify_case *c, const struct decode *decode) {
@@ -63,26 +54,17 @@ static void make_scan(struct verify_case *c) {
     const size_t inner = inner_of(s);
     open_pool(c, inner * (size_t)s->n, s->state_dtype, inner);
     c->args.scan =
-        (struct hb_k_selective){.rows = c->rows,
-                                .n_heads = s->heads,
-                                .head_dim = s->p,
-                                .state_size = s->n,
-                                .act_dtype = s->act_dtype,
-                                .state_dtype = s->state_dtype,
+        (struct hb_k_selective){STATE_ARGS(c),
                                 .state_layout = c->layout,
                                 .dt_softplus = 1,
                                 .dt_clamp = HB_DT_CLAMP_LIMIT,
                                 .dt_lo = 0.1f,
                                 .dt_hi = 1.0f,
-                                .form = c->form,
-                                .defect = c->defect,
                                 .x = random_acts(c, N_TOKENS * inner),
                                 .dbc = random_acts(c, N_TOKENS * (inner + 2 * (size_t)s->n)),
                                 .a = random_floats(c, inner * (size_t)s->n, -3.0f, -0.1f),
                                 .dt_bias = random_floats(c, inner, -1.0f, 1.0f),
-                                .d = random_floats(c, inner, -1.0f, 1.0f),
-                                .y = c->y,
-                                .pool = c->device_pool};
+                                .d = random_floats(c, inner, -1.0f, 1.0f)};
 }
 
 static int32_t scan_step(struct verify_case *c, const struct decode *decode) {

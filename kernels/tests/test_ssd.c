@@ -62,14 +62,17 @@ static void expect_ssm(struct recur_case *c) {
     expect_elements(c);
 }
 
-/* Variant 1 has padding between the slots. */
+/* bits of a case's variant */
+enum { PADDED = 1, KV_LAYOUT = 2, N_VARIANTS = 4 };
+
 static void make_ssm(struct recur_case *c, const struct run *run) {
     const struct shape *s = run->shape;
     struct rig *rig = &c->rig;
     const int integers = run->values == INTEGERS;
     const float range = integers ? -2.0f : 1.0f;
     const size_t heads = (size_t)s->heads;
-    make_rows(c, run, HB_STATE_VK, run->variant ? PAD : 0, range);
+    make_rows(c, run, run->variant & KV_LAYOUT ? HB_STATE_KV : HB_STATE_VK,
+              run->variant & PADDED ? PAD : 0, range);
     const size_t n_tokens = tokens_of(c);
     c->term = ssm_term;
     (void)give(c, XBC, array_random(rig, n_tokens * width_of(s), s->act_dtype, range));
@@ -79,27 +82,11 @@ static void make_ssm(struct recur_case *c, const struct run *run) {
                         : array_range(rig, heads, HB_FP32, -3.0f, -0.1f));
     (void)give(c, BIAS, array_random(rig, heads, HB_FP32, range));
     (void)give(c, D, array_random(rig, heads, HB_FP32, range));
-    c->args.ssm = (struct hb_k_ssm){.rows = c->rows,
-                                    .n_heads = s->heads,
-                                    .head_dim = s->p,
-                                    .state_size = s->n,
-                                    .n_groups = s->groups,
-                                    .chunk_size = s->chunk,
-                                    .act_dtype = s->act_dtype,
-                                    .state_dtype = s->state_dtype,
-                                    .dt_softplus = !integers,
-                                    .form = run->form,
-                                    .defect = run->defect,
-                                    .xbc = c->device_input[XBC],
-                                    .dt = c->device_input[DT],
-                                    .a = c->device_input[A],
-                                    .dt_bias = c->device_input[BIAS],
-                                    .d = c->device_input[D],
-                                    .y = c->device_y,
-                                    .pool = c->device_pool,
-                                    .after = c->device_after,
-                                    .dst = c->device_dst,
-                                    .pool_pad = c->pad};
+    c->args.ssm = (struct hb_k_ssm){RECUR_ARGS(c, run),          .n_groups = s->groups,
+                                    .chunk_size = s->chunk,      .dt_softplus = !integers,
+                                    .xbc = c->device_input[XBC], .dt = c->device_input[DT],
+                                    .a = c->device_input[A],     .dt_bias = c->device_input[BIAS],
+                                    .d = c->device_input[D]};
 }
 
 static int32_t launch_ssm(struct recur_case *c, enum call call) {
@@ -127,7 +114,7 @@ static void prefill_matches_the_recurrence(void **state) {
         const struct run run = {.shape = &shapes[i / 2 % N_SHAPES],
                                 .lens = lens_of[k % N_LENS],
                                 .form = k / N_LENS,
-                                .variant = i / 2 % 2};
+                                .variant = i / 2 % N_VARIANTS};
         check_run(&kind, &run, i & 1, (uint32_t)i);
     }
 }
@@ -138,7 +125,7 @@ static void update_matches_the_recurrence(void **state) {
         const struct run run = {.shape = &shapes[i / 2 % N_SHAPES],
                                 .lens = ones,
                                 .form = i / 2 / N_SHAPES,
-                                .variant = i / 2 % 2,
+                                .variant = i / 2 % N_VARIANTS,
                                 .call = CALL_UPDATE};
         check_run(&kind, &run, i & 1, (uint32_t)i);
     }

@@ -50,27 +50,18 @@ static void make_ssm(struct verify_case *c) {
     const struct shape *s = &c->s;
     const size_t heads = (size_t)s->heads;
     open_pool(c, heads * (size_t)(s->p * s->n), s->state_dtype, heads * (size_t)s->p);
-    c->args.ssm = (struct hb_k_ssm){.rows = c->rows,
-                                    .n_heads = s->heads,
-                                    .head_dim = s->p,
-                                    .state_size = s->n,
+    c->args.ssm = (struct hb_k_ssm){STATE_ARGS(c),
                                     .n_groups = s->groups,
                                     .chunk_size = 4,
-                                    .act_dtype = s->act_dtype,
-                                    .state_dtype = s->state_dtype,
                                     .dt_softplus = 1,
                                     .dt_clamp = HB_DT_CLAMP_LIMIT,
                                     .dt_lo = 0.1f,
                                     .dt_hi = 1.0f,
-                                    .form = c->form,
-                                    .defect = c->defect,
                                     .xbc = random_acts(c, N_TOKENS * dim_of(s)),
                                     .dt = random_acts(c, N_TOKENS * heads),
                                     .a = random_floats(c, heads, -3.0f, -0.1f),
                                     .dt_bias = random_floats(c, heads, -1.0f, 1.0f),
-                                    .d = random_floats(c, heads, -1.0f, 1.0f),
-                                    .y = c->y,
-                                    .pool = c->device_pool};
+                                    .d = random_floats(c, heads, -1.0f, 1.0f)};
 }
 
 static int32_t ssm_step(struct verify_case *c, const struct decode *decode) {

@@ -65,6 +65,12 @@ struct verify_kind {
     int32_t (*step)(struct verify_case *c, const struct decode *decode);
 };
 
+/* The members of a kernel's arguments that are the same for all kinds with states. */
+#define STATE_ARGS(c)                                                                              \
+    .rows = (c)->rows, .n_heads = (c)->s.heads, .head_dim = (c)->s.p, .state_size = (c)->s.n,      \
+    .act_dtype = (c)->s.act_dtype, .state_dtype = (c)->s.state_dtype, .form = (c)->form,           \
+    .defect = (c)->defect, .y = (c)->y, .pool = (c)->device_pool
+
 /* The members of a verify's arguments that are the same for all kinds. */
 #define DRAFTS(c) .max_draft = MAX_DRAFT, .parent_stride = MAX_DRAFT, .parent = (c)->parent
 
