@@ -93,16 +93,6 @@ RELATIONS(HB_RELATION_TESTS)
 
 /* --- what is not claimed ---------------------------------------------------------------------- */
 
-static int says_something(struct hb_case *c, int32_t relation) {
-    struct hb_verdict v;
-    struct hb_run_stats stats = {0};
-    c->config.relation = relation;
-    hb_case_normalize(c);
-    assert_int_equal(hb_run_case(hb_adapter_emu(), c, NULL, &v, &stats), 0);
-    assert_string_equal(v.text, "");
-    return stats.second_runs > 0;
-}
-
 /* The limits of the time step make a prefill and a decode two formulas when they hold on one path
  * only. */
 static void paths_are_not_compared_where_their_formulas_differ(void **state) {

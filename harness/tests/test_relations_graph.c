@@ -183,17 +183,6 @@ RELATIONS(HB_RELATION_TESTS)
 
 /* --- more ------------------------------------------------------------------------------------- */
 
-/* Runs a relation; 1 if it said something. */
-static int says(struct hb_case *c, int32_t number) {
-    struct hb_verdict v;
-    struct hb_run_stats stats = {0};
-    c->config.relation = number;
-    hb_case_normalize(c);
-    assert_int_equal(hb_run_case(hb_adapter_emu(), c, NULL, &v, &stats), 0);
-    assert_string_equal(v.text, "");
-    return stats.second_runs > 0;
-}
-
 /* Nothing can go on after a slot was given out twice. */
 static void relation_20_fires_on_a_slot_in_use(void **state) {
     (void)state;
@@ -216,7 +205,7 @@ static void a_row_of_one_token_is_not_counted(void **state) {
         replayed(&c);
         c.n_steps--;
         c.step[c.n_steps - 1].row[0].request = request; /* 0 has no token yet */
-        assert_int_equal(says(&c, 49), request);
+        assert_int_equal(says_something(&c, 49), request);
     }
 }
 
@@ -226,7 +215,7 @@ static void links_keep_the_dense_windows(void **state) {
     struct hb_case c;
     hand_init(&c);
     forked_tree(&c);
-    assert_false(says(&c, 59));
+    assert_false(says_something(&c, 59));
 }
 
 /* An extend after decodes would find records that are not folded. */
@@ -238,7 +227,7 @@ static void a_ring_is_not_put_under_every_history(void **state) {
         (void)decode(&c);
         struct hb_case_step *s = hand_forward(&c, HB_MODE_EXTEND);
         hand_row(s, request, 3); /* request 1 has decoded */
-        assert_int_equal(says(&c, 60), request == 0);
+        assert_int_equal(says_something(&c, 60), request == 0);
     }
 }
 

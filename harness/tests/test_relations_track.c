@@ -77,16 +77,6 @@ RELATIONS(HB_RELATION_GENERATED)
 
 /* --- what is not claimed ---------------------------------------------------------------------- */
 
-static int says_something(struct hb_case *c, int32_t relation) {
-    struct hb_verdict v;
-    struct hb_run_stats stats = {0};
-    c->config.relation = relation;
-    hb_case_normalize(c);
-    assert_int_equal(hb_run_case(hb_adapter_emu(), c, NULL, &v, &stats), 0);
-    assert_string_equal(v.text, "");
-    return stats.second_runs > 0;
-}
-
 /* A layer that a forward leaves out does not stand where the others do. */
 static void no_request_restarts_where_layers_are_left_out(void **state) {
     (void)state;
