@@ -16,7 +16,12 @@ runs=${RUNS:-5}
 seconds=${SECONDS_EACH:-10}
 backend=${BACKEND:-emu}
 build=${1:-$root/build/fuzz}
+if [ $# -gt 1 ] || { [ $# -eq 1 ] && [ ! -x "$build/hbfuzz" ]; }; then
+    echo "bench.sh: takes one folder of a build, '${*:1}' holds no hbfuzz" >&2
+    exit 2
+fi
 if [ $# -eq 0 ]; then
+    "$root/scripts/setup.sh"
     configure_and_build fuzz
 fi
 out=$(mktemp -d)

@@ -17,16 +17,13 @@ processes=$jobs
 hbfuzz=
 while [ $# -gt 0 ]; do
     case $1 in
-    --cases) cases=$2; shift 2 ;;
-    --backend) backend=$2; shift 2 ;;
-    --seed) seed=$2; shift 2 ;;
-    --processes) processes=$2; shift 2 ;;
-    --hbfuzz) hbfuzz=$2; shift 2 ;;
+    --cases) value --number "$@"; cases=$2; shift 2 ;;
+    --backend) value "$@"; backend=$2; shift 2 ;;
+    --seed) value --number "$@"; seed=$2; shift 2 ;;
+    --processes) value --number "$@"; processes=$2; shift 2 ;;
+    --hbfuzz) value "$@"; hbfuzz=$2; shift 2 ;;
     *) echo "calibrate.sh: unknown option '$1'" >&2; exit 2 ;;
     esac
-done
-for number in "$cases" "$seed" "$processes"; do
-    [[ $number =~ ^[1-9][0-9]{0,8}$ ]] || { echo "calibrate.sh: '$number' is not a number from 1 to 999999999" >&2; exit 2; }
 done
 if [ -z "$hbfuzz" ]; then
     "$root/scripts/setup.sh"

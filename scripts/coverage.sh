@@ -11,7 +11,7 @@ missed=
 corpus=
 while [ $# -gt 0 ]; do
     case $1 in
-    --gen) gen=$2; shift 2 ;;
+    --gen) value --number "$@"; gen=$2; shift 2 ;;
     --missed) missed=1; shift ;;
     --corpus) corpus=1; shift ;;
     *) echo "coverage.sh: unknown option '$1'" >&2; exit 2 ;;

@@ -24,14 +24,15 @@ valid=1500
 broken=500
 while [ $# -gt 0 ]; do
     case $1 in
-    --deps) deps=$2; shift 2 ;;
-    --out) out=$2; shift 2 ;;
-    --valid) valid=$2; shift 2 ;;
-    --broken) broken=$2; shift 2 ;;
+    --deps) value "$@"; deps=$2; shift 2 ;;
+    --out) value "$@"; out=$2; shift 2 ;;
+    --valid) value --number "$@"; valid=$2; shift 2 ;;
+    --broken) value --number "$@"; broken=$2; shift 2 ;;
     --smoke) smoke=1; shift ;;
     --sanitize) sanitize=1; shift ;;
-    --fuzz) fuzz_seconds=$2; shift 2 ;;
+    --fuzz) value --number "$@"; fuzz_seconds=$2; shift 2 ;;
     --pack)
+        value "$@"
         mkdir -p "$2"
         (cd "$2" && apt-get download libcjson1 libcjson-dev librandom123-dev libxxhash-dev libboost-context1.74.0 libcmocka-dev libcmocka0)
         exit 0 ;;

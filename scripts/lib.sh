@@ -7,6 +7,20 @@ say() {
     printf '== %s\n' "$*"
 }
 
+# value "$@": the option in $1 has a value, or the script ends with code 2.  value --number "$@": one that is a number above 0
+value() {
+    local is_number=
+    [ "$1" = --number ] && { is_number=1; shift; }
+    if [ $# -lt 2 ]; then
+        echo "$(basename "$0"): $1 needs a value" >&2
+        exit 2
+    fi
+    if [ -n "$is_number" ] && ! [[ $2 =~ ^[1-9][0-9]{0,8}$ ]]; then
+        echo "$(basename "$0"): $1 takes a number from 1 to 999999999, got '$2'" >&2
+        exit 2
+    fi
+}
+
 # configure_and_build PRESET [TARGETS...]: quiet unless it fails
 configure_and_build() {
     local preset=$1

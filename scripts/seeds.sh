@@ -13,6 +13,7 @@ case "${1:-1}" in
 esac
 seed=${1:-1}
 if [ -z "${HBFUZZ:-}" ]; then
+    "$root/scripts/setup.sh"
     configure_and_build asan hbfuzz
     HBFUZZ="$root/build/asan/hbfuzz"
 fi

@@ -5,9 +5,9 @@
 # Usage: scripts/test.sh [--quick]   (--quick: unit tests only)
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-case "${1:-}" in
+case "$*" in
 '' | --quick) ;;
-*) echo "test.sh: unknown option '$1'" >&2; exit 2 ;;
+*) echo "test.sh: takes --quick or nothing, got '$*'" >&2; exit 2 ;;
 esac
 "$root/scripts/setup.sh" || exit $?
 passed=0
@@ -67,7 +67,7 @@ if [ "${1:-}" != "--quick" ]; then
     check "fuzz forward, plain engine" "$hbfuzz" fuzz forward --engine plain --count 8000 --seed 7 --out "$out/plain"
     check "fuzz verify" "$hbfuzz" fuzz verify --count 4000 --seed 7 --out "$out/verify"
     check "fuzz dispatch" "$hbfuzz" fuzz dispatch --count 20000 --seed 7 --out "$out/dispatch"
-    for target in metadata track graph slots; do
+    for target in metadata track graph slots attention; do
         check "fuzz $target" "$hbfuzz" fuzz $target --count 4000 --seed 7 --out "$out/$target"
     done
     check "bounds" "$root/scripts/calibrate.sh" --cases 10000 --seed 3 --hbfuzz "$hbfuzz"

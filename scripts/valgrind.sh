@@ -12,7 +12,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 gen=60
 while [ $# -gt 0 ]; do
     case $1 in
-    --gen) gen=$2; shift 2 ;;
+    --gen) value --number "$@"; gen=$2; shift 2 ;;
     *) echo "valgrind.sh: unknown option '$1'" >&2; exit 2 ;;
     esac
 done
