@@ -9,10 +9,22 @@
 
 #include "harness/run.h"
 
+/* One more, by the options HB_BACKEND and HB_BACKEND_SOURCES of the build. */
+#ifdef HB_BACKEND
+#define HB_JOIN(a, b) a##b
+#define HB_OWN_TABLE(name) HB_JOIN(hb_adapter_, name)
+#define HB_TEXT(name) #name
+#define HB_OWN_NAME(name) HB_TEXT(name)
+const struct hb_adapter *HB_OWN_TABLE(HB_BACKEND)(void);
+#endif
+
 static const struct hb_backend_entry backends[] = {
     {"emu", "the project's kernels on the emulated device", hb_adapter_emu, 0},
     {"cuda", "the project's kernels on an NVIDIA GPU", hb_adapter_cuda, 1},
     {"oracle", "the float64 reference behind the adapter table", hb_adapter_oracle, 0},
+#ifdef HB_BACKEND
+    {HB_OWN_NAME(HB_BACKEND), "linked in by HB_BACKEND_SOURCES", HB_OWN_TABLE(HB_BACKEND), 0},
+#endif
 };
 
 int hb_backends(const struct hb_backend_entry **out) {
