@@ -2,6 +2,7 @@
  * The prediction of commit (speculative.md section 5): each rule alone, all pairs of rules, and
  * random commits, against an independent list of predicates. Arrays are exact-size blocks. */
 #include "harness/tests/expect_common.h"
+#include "harness/tests/expect_random.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -378,13 +379,6 @@ static void all_pairs_of_rules_report_the_lower_one(void **state) {
     }
     print_message("%d pairs, %d report the lower rule of the two\n", pairs, plain);
     assert_true(plain * 100 > pairs * 90); /* two recipes may write one field */
-}
-
-static uint64_t next_random(uint64_t *s) {
-    *s ^= *s << 13;
-    *s ^= *s >> 7;
-    *s ^= *s << 17;
-    return *s;
 }
 
 static int64_t wild(uint64_t *s) {

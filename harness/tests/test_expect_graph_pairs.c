@@ -3,6 +3,7 @@
  * an independent list of predicates. Every array is an exact-size block, so a sanitizer build also
  * shows that nothing is read too far. */
 #include "harness/tests/expect_graph_truth.h"
+#include "harness/tests/expect_random.h"
 
 static int32_t agree(const struct fixture *f) {
     struct hb_error e;
@@ -37,13 +38,6 @@ static void all_pairs_of_rules_report_the_lower_one(void **state) {
         assert_true(pairs > (by == 0 ? 1000 : 6000));
         assert_true(plain * 100 > pairs * 90); /* some recipes undo each other */
     }
-}
-
-static uint64_t next_random(uint64_t *s) {
-    *s ^= *s << 13;
-    *s ^= *s >> 7;
-    *s ^= *s << 17;
-    return *s;
 }
 
 static int32_t wild(uint64_t *s) {
@@ -133,41 +127,34 @@ static void mutate(struct fixture *f, uint64_t *s) {
     }
 }
 
-/* Returns the number of different rules met; *valid: batches without fault. */
-static int random_run(int by, uint64_t seed, int n, uint64_t most, int *valid) {
-    static struct fixture f;
-    uint64_t s = seed;
-    int seen[256] = {0};
-    int distinct = 0;
-    for (int i = 0; i < n; i++) {
-        GRAPH_CALLS[by].init(&f, 1 << next_random(&s) % 4);
-        for (uint64_t k = next_random(&s) % most; k > 0; k--) {
-            mutate(&f, &s);
-        }
-        seen[agree(&f)]++;
-    }
-    for (int rule = 0; rule < 256; rule++) {
-        distinct += seen[rule] > 0;
-    }
-    *valid = seen[0];
-    print_message("%d rules met, %d of %d batches valid\n", distinct - 1, seen[0], n);
-    return distinct;
+static void start_capture(struct fixture *f, uint64_t *s) {
+    GRAPH_CALLS[0].init(f, 1 << next_random(s) % 4);
+}
+
+static void start_replay(struct fixture *f, uint64_t *s) {
+    GRAPH_CALLS[1].init(f, 1 << next_random(s) % 4);
 }
 
 static void random_batches_agree_and_never_read_too_far(void **state) {
+    static struct fixture f;
+    const struct random_batches captures = {start_capture, mutate, agree, 0, 4};
+    const struct random_batches replays = {start_replay, mutate, agree, 0, 4};
     int valid = 0;
     (void)state;
-    assert_true(random_run(0, 88172645463325252U, 30000, 4, &valid) > 14);
+    assert_true(rules_met(&captures, &f, 88172645463325252U, 30000, &valid) > 13);
     assert_true(valid > 5000);
-    assert_true(random_run(1, 88172645463325252U, 60000, 4, &valid) > 45);
+    assert_true(rules_met(&replays, &f, 88172645463325252U, 60000, &valid) > 44);
     assert_true(valid > 10000);
 }
 
 static void batches_of_noise_agree_and_never_read_too_far(void **state) {
+    static struct fixture f;
+    const struct random_batches captures = {start_capture, mutate, agree, 0, 60};
+    const struct random_batches replays = {start_replay, mutate, agree, 0, 60};
     int valid = 0;
     (void)state;
-    assert_true(random_run(0, 1442695040888963407U, 20000, 60, &valid) > 10);
-    assert_true(random_run(1, 1442695040888963407U, 30000, 60, &valid) > 20);
+    assert_true(rules_met(&captures, &f, 1442695040888963407U, 20000, &valid) > 9);
+    assert_true(rules_met(&replays, &f, 1442695040888963407U, 30000, &valid) > 19);
 }
 
 int main(void) {

@@ -3,6 +3,7 @@
  * statement of which rule comes first. Every array is an exact-size block, so a sanitizer build
  * also shows that nothing is read too far. */
 #include "harness/tests/expect_fixture.h"
+#include "harness/tests/expect_random.h"
 
 struct truth {
     int32_t rule, row;
@@ -379,13 +380,6 @@ static void all_pairs_of_rules_report_the_lower_one(void **state) {
     assert_true(plain * 20 > pairs * 19); /* few recipes disturb each other */
 }
 
-static uint64_t next_random(uint64_t *s) {
-    *s ^= *s << 13;
-    *s ^= *s >> 7;
-    *s ^= *s << 17;
-    return *s;
-}
-
 static int64_t wild(uint64_t *s) {
     static const int64_t values[] = {0,  1,  2,  3,         4,         5,         6,  7,
                                      8,  9,  12, 17,        19,        31,        32, 63,
@@ -452,42 +446,26 @@ static void mutate(struct fixture *f, uint64_t *s) {
     }
 }
 
+static void start(struct fixture *f, uint64_t *s) {
+    fixture_init(f, BASE_MODES[next_random(s) % 6]);
+}
+
 static void random_batches_agree_and_never_read_too_far(void **state) {
-    struct fixture *f = malloc(sizeof *f);
-    uint64_t s = 88172645463325252U;
-    int seen[256] = {0};
-    int distinct = 0;
+    static struct fixture f;
+    const struct random_batches batches = {start, mutate, agree, 0, 6};
+    int valid = 0;
     (void)state;
-    assert_non_null(f);
-    for (int i = 0; i < 60000; i++) {
-        fixture_init(f, BASE_MODES[next_random(&s) % 6]);
-        for (uint64_t n = next_random(&s) % 6; n > 0; n--) {
-            mutate(f, &s);
-        }
-        seen[agree(f)]++;
-    }
-    for (int rule = 0; rule < 256; rule++) {
-        distinct += seen[rule] > 0;
-    }
-    free(f);
-    print_message("%d rules met, %d batches valid\n", distinct - 1, seen[0]);
-    assert_true(distinct > 35 && seen[0] > 1000);
+    assert_true(rules_met(&batches, &f, 88172645463325252U, 60000, &valid) > 34);
+    assert_true(valid > 1000);
 }
 
 /* Batches of noise: every field and entry is random. */
 static void batches_of_noise_agree_and_never_read_too_far(void **state) {
-    struct fixture *f = malloc(sizeof *f);
-    uint64_t s = 1442695040888963407U;
+    static struct fixture f;
+    const struct random_batches batches = {start, mutate, agree, 40, 1};
+    int valid = 0;
     (void)state;
-    assert_non_null(f);
-    for (int i = 0; i < 60000; i++) {
-        fixture_init(f, BASE_MODES[next_random(&s) % 6]);
-        for (int n = 0; n < 40; n++) {
-            mutate(f, &s);
-        }
-        (void)agree(f);
-    }
-    free(f);
+    (void)rules_met(&batches, &f, 1442695040888963407U, 60000, &valid);
 }
 
 int main(void) {

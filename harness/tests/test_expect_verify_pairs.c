@@ -2,6 +2,7 @@
  * The order of the rules of a verify: all pairs of recipes, and random batches, against an
  * independent list of predicates, one per rule, tried in ascending number. Every array is an
  * exact-size block, so a sanitizer build also shows that nothing is read too far. */
+#include "harness/tests/expect_random.h"
 #include "harness/tests/expect_verify_truth.h"
 
 static int32_t agree(const struct fixture *f) {
@@ -37,13 +38,6 @@ static void all_pairs_of_rules_report_the_lower_one(void **state) {
     print_message("%d pairs, %d report the lower rule of the two\n", pairs, plain);
     assert_true(pairs > 8000);
     assert_true(plain * 100 > pairs * 93); /* some recipes undo each other */
-}
-
-static uint64_t next_random(uint64_t *s) {
-    *s ^= *s << 13;
-    *s ^= *s >> 7;
-    *s ^= *s << 17;
-    return *s;
 }
 
 static int32_t wild(uint64_t *s) {
@@ -119,38 +113,25 @@ static void mutate(struct fixture *f, uint64_t *s) {
     }
 }
 
-/* Returns the number of different rules met; *valid: batches without fault. */
-static int random_run(uint64_t seed, int n, uint64_t most, int *valid) {
-    static struct fixture f;
-    uint64_t s = seed;
-    int seen[256] = {0};
-    int distinct = 0;
-    for (int i = 0; i < n; i++) {
-        verify_init(&f, 1 << next_random(&s) % 4);
-        for (uint64_t k = next_random(&s) % most; k > 0; k--) {
-            mutate(&f, &s);
-        }
-        seen[agree(&f)]++;
-    }
-    for (int rule = 0; rule < 256; rule++) {
-        distinct += seen[rule] > 0;
-    }
-    *valid = seen[0];
-    print_message("%d rules met, %d of %d batches valid\n", distinct - 1, seen[0], n);
-    return distinct;
+static void start(struct fixture *f, uint64_t *s) {
+    verify_init(f, 1 << next_random(s) % 4);
 }
 
 static void random_batches_agree_and_never_read_too_far(void **state) {
+    static struct fixture f;
+    const struct random_batches verifies = {start, mutate, agree, 0, 4};
     int valid = 0;
     (void)state;
-    assert_true(random_run(88172645463325252U, 100000, 4, &valid) > 35);
+    assert_true(rules_met(&verifies, &f, 88172645463325252U, 100000, &valid) > 34);
     assert_true(valid > 10000);
 }
 
 static void batches_of_noise_agree_and_never_read_too_far(void **state) {
+    static struct fixture f;
+    const struct random_batches verifies = {start, mutate, agree, 0, 60};
     int valid = 0;
     (void)state;
-    assert_true(random_run(1442695040888963407U, 30000, 60, &valid) > 20);
+    assert_true(rules_met(&verifies, &f, 1442695040888963407U, 30000, &valid) > 19);
 }
 
 int main(void) {
