@@ -83,7 +83,9 @@ static int32_t read_string(const cJSON *item, const char *name, char *out, size_
         return fail(err, name, "is not a string with text");
     }
     if (strlen(item->valuestring) >= cap) {
-        return fail(err, name, "is too long");
+        char what[80];
+        (void)snprintf(what, sizeof what, "has %zu bytes, the limit is %zu", strlen(item->valuestring), cap - 1);
+        return fail(err, name, what);
     }
     (void)snprintf(out, cap, "%s", item->valuestring);
     return HB_OK;
@@ -97,7 +99,12 @@ static int32_t read_layers(const cJSON *item, struct hb_model *m, struct hb_erro
     }
     for (const char *p = text; *p; p++) {
         if (!strchr("LA-", *p)) {
-            return fail(err, "layers", "has a letter other than L, A and -");
+            char what[80];
+            const int is_plain = *p > 0x20 && *p < 0x7f;
+            (void)snprintf(what, sizeof what, is_plain ? "has the letter '%c' at %d, known are L, A and -"
+                                                       : "has the byte 0x%02x at %d, known are L, A and -",
+                           is_plain ? *p : (unsigned char)*p, (int)(p - text));
+            return fail(err, "layers", what);
         }
         if (*p != '-') {
             m->layers[m->n_layers++] = *p;
@@ -154,8 +161,14 @@ static int32_t read_members(const cJSON *root, struct hb_model *m, struct hb_err
             return fail(err, known[i], "is missing");
         }
     }
-    if (cJSON_GetArraySize(root) != COUNT_OF(known)) {
-        return fail(err, "the object", "has an unknown member");
+    for (const cJSON *member = root->child; member; member = member->next) {
+        int32_t i = 0;
+        while (i < COUNT_OF(known) && strcmp(member->string, known[i]) != 0) {
+            i++;
+        }
+        if (i == COUNT_OF(known)) {
+            return fail(err, member->string, "is an unknown member");
+        }
     }
     int32_t status = read_string(item[0], "name", m->name, sizeof m->name, err);
     status = status ? status : read_string(item[1], "source", m->source, sizeof m->source, err);
@@ -214,12 +227,16 @@ int32_t hb_model_load(const char *dir, const char *name, struct hb_model *out, s
     } else if (is_bad || len == MAX_FILE) {
         status = hb_fail_text(err, HB_ERR_IO, "%.150s: cannot be read, or is too large", path);
     } else {
-        status = hb_model_parse(text, len, &m, err);
+        struct hb_error own = {.struct_size = sizeof own};
+        status = hb_model_parse(text, len, &m, &own);
+        if (status == HB_OK && strcmp(m.name, name) != 0) {
+            status = hb_fail_text(&own, HB_ERR_PARSE, "model: name is '%.48s', not that of the file", m.name);
+        }
+        if (status != HB_OK) {
+            (void)hb_fail_text(err, status, "%.110s: %.140s", path, own.text);
+        }
     }
     free(text);
-    if (status == HB_OK && strcmp(m.name, name) != 0) {
-        status = fail(err, "name", "is not the name of the file");
-    }
     if (status == HB_OK) {
         *out = m;
     }

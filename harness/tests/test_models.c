@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/adapter.h"
 #include "harness/expect.h"
@@ -156,11 +157,12 @@ static void faults_are_named(void **state) {
         {"{\"name\":\"x\",", "{", "name is missing"},
         {"\"x\"", "1", "name is not a string"},
         {"\"x\"", "\"\"", "name is not a string"},
-        {"\"x\"", "\"0123456789012345678901234567890123456789012345678901234567890\"", "name is too long"},
+        {"\"x\"", "\"0123456789012345678901234567890123456789012345678901234567890\"", "name has 60 bytes, the limit is 47"},
         {"\"source\":\"s\",", "", "source is missing"},
-        {"LL-A", "LLXA", "layers has a letter"},
+        {"LL-A", "LLXA", "layers has the letter 'X' at 2, known are"},
+        {"LL-A", "LL\xc3\xa9", "layers has the byte 0xc3 at 2, known are"},
         {"LL-A", "--", "layers names no layer"},
-        {"\"layers\"", "\"more\":1,\"layers\"", "the object has an unknown member"},
+        {"\"layers\"", "\"more\":1,\"layers\"", "more is an unknown member"},
         {"{\"mixer\":\"gdn\",\"gate_norm\":\"before\"}", "[]", "config is not an object"},
         {"\"mixer\":\"gdn\"", "\"mixer\":\"gdm\"", "config.mixer has the unknown name"},
         {"\"mixer\":\"gdn\"", "\"seed\":1", "config.seed is no such field"},
@@ -193,7 +195,42 @@ static void faults_are_named(void **state) {
         }
     }
     assert_int_equal(hb_model_load(folder, "no-such-model", &m, &err), HB_ERR_IO);
+    assert_non_null(strstr(err.text, "/no-such-model.json: cannot be opened: "));
     assert_int_equal(hb_model_names("/nowhere/at/all", names, MAX_MODELS), -1);
+}
+
+/* A file that is no model is named beside its fault; a good one says nothing. */
+static void a_fault_names_its_file(void **state) {
+    (void)state;
+    static const struct {
+        const char *from, *to, *text;
+    } rows[] = {
+        {"{", "{", NULL},
+        {"\"x\"", "\"y\"", "/x.json: model: name is 'y', not that of the file"},
+        {"LL-A", "LLXA", "/x.json: model: layers has the letter 'X' at 2"},
+        {"{", "{x", "/x.json: json: byte 1: a key is expected, found 'x'"},
+        {"\"heads\":32", "\"heads\":129", "/x.json: case: true.heads is above the largest value (value 129, limit 128)"},
+        {"\"mixer\":\"gdn\"", "\"mixer\":\"gdm\"", "/x.json: case: config.mixer has the unknown name \"gdm\""},
+    };
+    char dir[] = "/tmp/hb-models-XXXXXX";
+    char path[64];
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/x.json", dir);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[TEXT_CAP];
+        struct hb_model m;
+        struct hb_error err = {.struct_size = sizeof err};
+        changed(rows[i].from, rows[i].to, text);
+        FILE *f = fopen(path, "we");
+        assert_non_null(f);
+        assert_true(f && fputs(text, f) >= 0 && fclose(f) == 0);
+        assert_int_equal(hb_model_load(dir, "x", &m, &err), rows[i].text ? HB_ERR_PARSE : HB_OK);
+        if (rows[i].text && !strstr(err.text, rows[i].text)) {
+            fail_msg("%s: %s", text, err.text);
+        }
+    }
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
 }
 
 /* A kind needs only the sizes that it has. */
@@ -217,6 +254,7 @@ int main(void) {
         cmocka_unit_test(what_is_asked_for_is_held_after_a_change),
         cmocka_unit_test(sizes_that_a_kind_lacks_may_be_left_out),
         cmocka_unit_test(faults_are_named),
+        cmocka_unit_test(a_fault_names_its_file),
     };
     return cmocka_run_group_tests_name("models", tests, read_names, NULL);
 }
