@@ -429,7 +429,9 @@ void hb_run_forward(struct hb_run *r, const struct hb_case_step *step) {
     for (int32_t i = 0; i < HB_MAX_LIVE; i++) {
         for (int32_t l = 0; l < HB_MAX_LAYERS; l++) {
             hb_run_state_free(r, f->at[i][l]);
-            free(f->record[i][l]);
+            if (f->record[i][l]) {
+                free(f->record[i][l]);
+            }
         }
     }
 }
