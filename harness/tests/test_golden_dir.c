@@ -91,7 +91,7 @@ static void a_missing_or_broken_manifest_is_told(void **state) {
     } bad[] = {
         {"", ""},
         {"{\"format\":1,\"cases\":[]", ""},
-        {"{\"format\":1,\"format\":1,\"cases\":[]}", "key appears twice"},
+        {"{\"format\":1,\"format\":1,\"cases\":[]}", "key \"format\" appears twice"},
         {"{\"format\":2,\"cases\":[]}", "format is not 1"},
         {"{\"cases\":[]}", "format is not 1"},
         {"{\"format\":1,\"cases\":{}}", "cases is not an array"},
