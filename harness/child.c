@@ -63,6 +63,14 @@ int hb_page_see(struct hb_page *page, const char *fingerprint) {
     return 1;
 }
 
+int hb_page_first(struct hb_page *page) {
+    if (!page->stop_at_first) {
+        return 1;
+    }
+    page->stop = 1;
+    return __atomic_exchange_n(&page->has_first, 1, __ATOMIC_ACQ_REL) == 0;
+}
+
 void hb_child_send(const struct hb_child *child, const struct hb_message *m) {
     const char *p = (const char *)m;
     size_t left = sizeof *m;
@@ -248,7 +256,7 @@ int hb_child_fuzz_one(struct hb_child *child, const struct hb_case *c, uint64_t 
         return -1;
     }
     if (!hb_verdict_is_finding(m.verdict.kind) ||
-        !hb_page_see(child->page, m.verdict.fingerprint)) {
+        !hb_page_see(child->page, m.verdict.fingerprint) || !hb_page_first(child->page)) {
         return 0;
     }
     hb_case_id(c, m.id);

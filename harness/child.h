@@ -67,7 +67,9 @@ struct hb_page {
     struct hb_child_options options;
     int32_t parent;             /* process id */
     uint64_t begun_ns;          /* start of the campaign */
-    volatile int32_t stop;      /* by the supervisor: no new case */
+    volatile int32_t stop;      /* no new case: by the supervisor, or by hb_page_first */
+    int32_t stop_at_first;      /* fuzz: nothing begins after the first finding */
+    int32_t has_first;          /* atomic */
     uint64_t taken;             /* cases begun by all workers, atomic */
     uint32_t n_seen;            /* atomic */
     char seen[HB_MAX_SEEN][17]; /* fingerprints already reported */
@@ -108,6 +110,10 @@ void hb_finding_path(const char *dir, int32_t target, const char *word, const ch
 int32_t hb_finding_save(const char *path, const struct hb_case *c, struct hb_error *err);
 /* 1 if the fingerprint was new; thread and process safe. 0 also when the table is full. */
 int hb_page_see(struct hb_page *page, const char *fingerprint);
+
+/* 1 if a new finding may be reported. With stop_at_first that is the first one only, which also stops
+ * the campaign; thread and process safe. */
+int hb_page_first(struct hb_page *page);
 
 /* hbfuzz --child: attaches to the page and does its work. Returns the exit code, 0 or 5. */
 int hb_child_main(void);

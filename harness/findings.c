@@ -2,7 +2,9 @@
  * What a campaign does with findings: a death becomes a verdict, a finding is run again in fresh
  * processes before it is believed. And the engine's command line. */
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,8 +100,8 @@ int32_t hb_campaign_crash(struct hb_campaign *k, int32_t i, int status, struct h
     hb_case_id(&c, m.id);
     int is_oom = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_ENGINE_OOM;
     if (k->s->child.work == HB_WORK_FUZZ &&
-        (is_oom || !hb_page_see(k->page, m.verdict.fingerprint))) {
-        return HB_OK; /* known; or the sum of many cases, which no single one repeats */
+        (is_oom || !hb_page_see(k->page, m.verdict.fingerprint) || !hb_page_first(k->page))) {
+        return HB_OK; /* known, or not the first; or the sum of many cases, which no single one repeats */
     }
     if (k->s->child.work == HB_WORK_FILES) {
         (void)snprintf(m.file, sizeof m.file, "%s",
@@ -132,23 +134,29 @@ static void keep_result(void *ctx, const struct hb_message *m) {
 int32_t hb_supervise_case(const char *program, const struct hb_child_options *child,
                           const char *file, double hang_seconds, struct hb_message *m,
                           struct hb_error *err) {
-    struct hb_supervise s;
-    struct hb_supervise_result r;
+    struct {
+        struct hb_supervise s;
+        struct hb_supervise_result r; /* tens of kilobytes: too much for a small stack */
+    } *run = calloc(1, sizeof *run);
     struct hb_message got;
     struct confirmation keep = {.m = &got};
+    if (!run) {
+        return hb_fail_text(err, HB_ERR_MEMORY, "out of memory to run a case again");
+    }
     memset(&got, 0, sizeof got);
-    hb_supervise_init(&s);
-    s.program = program;
-    s.child = *child;
-    s.child.work = HB_WORK_FILES;
-    s.child.limit = 0;
-    s.child.out_dir[0] = '\0';
-    s.files = &file;
-    s.n_files = 1;
-    s.hang_seconds = hang_seconds;
-    s.ctx = &keep;
-    s.result = keep_result;
-    int32_t status = hb_supervise(&s, &r, err);
+    hb_supervise_init(&run->s);
+    run->s.program = program;
+    run->s.child = *child;
+    run->s.child.work = HB_WORK_FILES;
+    run->s.child.limit = 0;
+    run->s.child.out_dir[0] = '\0';
+    run->s.files = &file;
+    run->s.n_files = 1;
+    run->s.hang_seconds = hang_seconds;
+    run->s.ctx = &keep;
+    run->s.result = keep_result;
+    int32_t status = hb_supervise(&run->s, &run->r, err);
+    free(run);
     if (status == HB_OK && keep.n == 0) {
         status = hb_fail_text(err, HB_ERR_IO, "interrupted before the case was run");
     }
@@ -237,7 +245,72 @@ void hb_campaign_result(struct hb_campaign *k, struct hb_message *m, const struc
     }
 }
 
-/* --- the engine --- */
+/* --- the engine's folder --- */
+
+static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *where) {
+    (void)st;
+    (void)kind;
+    (void)where;
+    (void)remove(path);
+    return 0;
+}
+
+static void remove_folder(const char *path) {
+    (void)nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* In a process of its own: removes the folder after the supervisor's end, also if that was a SIGKILL. The engine's
+ * processes die with the supervisor but may still be writing, so it tries again. Never returns. */
+static void wait_and_remove(const char *path, int fd) {
+    enum { TRIES = 100 };
+    char byte;
+    (void)setsid(); /* out of the group, which may be killed as a whole */
+    (void)signal(SIGINT, SIG_IGN);
+    (void)signal(SIGTERM, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
+    if (dup2(fd, 0) == 0) {
+        (void)close_range(1, ~0U, 0); /* others wait for the end of what these lead to */
+    }
+    while (read(0, &byte, 1) < 0 && errno == EINTR) {
+    }
+    for (int i = 0; i < TRIES && access(path, F_OK) == 0; i++) {
+        remove_folder(path);
+        (void)poll(NULL, 0, 50);
+    }
+    _exit(0);
+}
+
+/* Without it (no process or pipe to be had) the folder is removed by the supervisor only. */
+static void start_janitor(struct hb_campaign *k) {
+    int fd[2];
+    if (pipe2(fd, O_CLOEXEC) != 0) {
+        return;
+    }
+    (void)fflush(NULL); /* nothing buffered may be written twice */
+    const pid_t pid = fork();
+    if (pid == 0) {
+        (void)close(fd[1]);
+        wait_and_remove(k->temporary, fd[0]);
+    }
+    (void)close(fd[0]);
+    if (pid < 0) {
+        (void)close(fd[1]);
+        return;
+    }
+    k->janitor = pid;
+    k->janitor_fd = fd[1];
+}
+
+void hb_campaign_remove_temporary(struct hb_campaign *k) {
+    if (k->temporary[0]) {
+        remove_folder(k->temporary);
+    }
+    if (k->janitor > 0) {
+        (void)close(k->janitor_fd);
+        while (waitpid(k->janitor, NULL, 0) < 0 && errno == EINTR) {
+        }
+    }
+}
 
 int32_t hb_campaign_make_temporary(struct hb_campaign *k, struct hb_error *err) {
     const char *base = getenv("TMPDIR");
@@ -251,6 +324,7 @@ int32_t hb_campaign_make_temporary(struct hb_campaign *k, struct hb_error *err) 
                             strerror(errno));
     }
     memcpy(k->temporary, path, sizeof path);
+    start_janitor(k);
     for (int32_t i = 0; i < k->n_workers; i++) {
         char corpus[HB_PATH_CAP + 32];
         (void)snprintf(corpus, sizeof corpus, "%s/corpus-%d", k->temporary, (int)i);
@@ -262,19 +336,7 @@ int32_t hb_campaign_make_temporary(struct hb_campaign *k, struct hb_error *err) 
     return HB_OK;
 }
 
-static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *where) {
-    (void)st;
-    (void)kind;
-    (void)where;
-    (void)remove(path);
-    return 0;
-}
-
-void hb_campaign_remove_temporary(struct hb_campaign *k) {
-    if (k->temporary[0]) {
-        (void)nftw(k->temporary, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-    }
-}
+/* --- the engine's arguments --- */
 
 /* entropic=0: its bookkeeping costs 6 % of the time of a case, and half of the inputs are fresh cases
  * whatever the engine picks. */

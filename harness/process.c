@@ -250,6 +250,36 @@ void hb_log_reason(const struct hb_log *log, char *out, size_t cap) {
     }
 }
 
+/* 1 for a line that says something: no INFO of the engine, no beginning of a report. */
+static int is_said(const char *line, size_t n) {
+    return strspn(line, "= ") < n && strncmp(line, "INFO:", 5) != 0 &&
+           strncmp(line, "AddressSanitizer:DEADLYSIGNAL", 29) != 0;
+}
+
+void hb_log_last_lines(const struct hb_log *log, char *out, size_t cap) {
+    enum { MOST = 3 };
+    const char *line[MOST];
+    size_t which = 0;
+    size_t used = 0;
+    int n = 0;
+    const char *report = find_report(log, &which);
+    const char *end = report ? start_of_line(log->text, report) : log->text + log->n;
+    for (const char *p = log->text; p < end; p += strcspn(p, "\n") + 1) {
+        if (is_said(p, strcspn(p, "\n"))) {
+            line[n++ % MOST] = p;
+        }
+    }
+    if (n == 0) {
+        hb_log_reason(log, out, cap);
+        return;
+    }
+    for (int i = n > MOST ? n - MOST : 0; i < n && used < cap; i++) {
+        const char *p = line[i % MOST];
+        p += strspn(p, " ");
+        used += (size_t)snprintf(out + used, cap - used, "%s%.*s", used > 0 ? "; " : "", (int)strcspn(p, "\n"), p);
+    }
+}
+
 int32_t hb_log_save(const struct hb_log *log, const char *path, struct hb_error *err) {
     size_t which = 0;
     const char *at = find_report(log, &which);

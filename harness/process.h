@@ -54,6 +54,8 @@ int hb_log_summary(const struct hb_log *log, char *out, size_t cap, char *word, 
 /* Why a process that did nothing ended: the report's line, else the last line that is not one of the
  * engine's INFO lines; cut to cap. */
 void hb_log_reason(const struct hb_log *log, char *out, size_t cap);
+/* What was said before a report (or at all): the last lines that say something, joined by "; "; cut to cap. */
+void hb_log_last_lines(const struct hb_log *log, char *out, size_t cap);
 /* Writes the report's first 30 lines and its summary to path. */
 int32_t hb_log_save(const struct hb_log *log, const char *path, struct hb_error *err);
 

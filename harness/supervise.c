@@ -50,8 +50,8 @@ static int32_t make_page(struct hb_campaign *k, struct hb_error *err) {
     size_t bytes = hb_page_bytes(k->n_workers);
     k->page_fd = memfd_create("hbfuzz-page", MFD_CLOEXEC);
     if (k->page_fd < 0 || ftruncate(k->page_fd, (off_t)bytes) != 0) {
-        return hb_fail_text(err, HB_ERR_MEMORY, "cannot make a shared page of %zu bytes: %s", bytes,
-                            strerror(errno));
+        return hb_fail_text(err, HB_ERR_MEMORY, "cannot make a shared page of %zu bytes: %s%s", bytes, strerror(errno),
+                            errno == EFBIG ? " (ulimit -f)" : "");
     }
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, k->page_fd, 0);
     if (memory == MAP_FAILED) {
@@ -64,6 +64,7 @@ static int32_t make_page(struct hb_campaign *k, struct hb_error *err) {
     k->page->options = k->s->child;
     k->page->parent = (int32_t)getpid();
     k->page->n_workers = k->n_workers;
+    k->page->stop_at_first = k->s->stop_at_first;
     k->page->begun_ns = hb_now_ns();
     return HB_OK;
 }
@@ -105,7 +106,9 @@ static int32_t set_up(struct hb_campaign *k, struct hb_error *err) {
         status = make_list(k, err);
     }
     if (status == HB_OK && k->s->engine) {
-        status = hb_campaign_make_temporary(k, err);
+        k->engine_args = malloc(sizeof *k->engine_args);
+        status = k->engine_args ? hb_campaign_make_temporary(k, err)
+                                : hb_fail_text(err, HB_ERR_MEMORY, "out of memory for the engine's arguments");
     }
     return status;
 }
@@ -122,6 +125,7 @@ static void tear_down(struct hb_campaign *k) {
         hb_process_close(p);
     }
     free(k->worker);
+    free(k->engine_args);
     hb_campaign_remove_temporary(k);
     if (k->page) {
         (void)munmap(k->page, k->page->bytes);
@@ -152,12 +156,11 @@ static int32_t start_worker(struct hb_campaign *k, int32_t i, struct hb_error *e
                                      .page_fd = k->page_fd,
                                      .list_fd = k->list_fd,
                                      .worker = i};
-    struct hb_engine_args args;
     if (k->s->engine) {
-        hb_campaign_engine_args(k, i, &args);
+        hb_campaign_engine_args(k, i, k->engine_args);
         start.program = k->s->engine;
         start.is_engine = 1;
-        start.argv = args.argv;
+        start.argv = k->engine_args->argv;
     }
     return hb_process_start(&w->process, &start, err);
 }
@@ -179,6 +182,20 @@ static void wait_for_news(struct hb_campaign *k) {
         is_ending |= p->pid > 0 && p->pipe_fd < 0;
     }
     (void)poll(fd, n, is_ending ? 1 : 50);
+}
+
+/* An argument that the engine passes over in silence would be a campaign other than the one asked for. */
+static void check_engine_words(struct hb_campaign *k, const struct hb_log *log, struct hb_error *err) {
+    static const char *const marks[] = {"WARNING: unrecognized flag ", "WARNING: did you mean "};
+    for (size_t i = 0; k->s->n_engine_args > 0 && k->status == HB_OK && i < sizeof marks / sizeof marks[0]; i++) {
+        const char *at = strstr(log->text, marks[i]);
+        if (at) {
+            at += strlen("WARNING: ");
+            k->r->is_bad_argument = 1;
+            k->status = hb_fail_text(err, HB_ERR_PARSE, "the engine takes no such argument: %.*s",
+                                     (int)strcspn(at, "\n;"), at);
+        }
+    }
 }
 
 static void take_messages(struct hb_campaign *k, int32_t i, struct hb_error *err) {
@@ -203,6 +220,7 @@ static void take_messages(struct hb_campaign *k, int32_t i, struct hb_error *err
         }
     }
     hb_process_drain_log(&w->process);
+    check_engine_words(k, &w->process.log, err);
 }
 
 /* Kills a worker whose case is too old, which begins no new case, or which does not come to an end
@@ -251,6 +269,17 @@ static int32_t after_crash(struct hb_campaign *k, int32_t i, int status, struct 
     return HB_OK;
 }
 
+static int32_t early_death(const struct hb_campaign *k, const struct hb_log *log, struct hb_error *err) {
+    char line[180];
+    if (k->s->engine && k->s->n_engine_args > 0) {
+        hb_log_last_lines(log, line, sizeof line);
+        return hb_fail_text(err, HB_ERR_IO, "the engine ends before its first case, with '%.40s'%s: %s",
+                            k->s->engine_args[0], k->s->n_engine_args > 1 ? " .." : "", line);
+    }
+    hb_log_reason(log, line, sizeof line);
+    return hb_fail_text(err, HB_ERR_IO, "the child process ends before its first case: %s", line);
+}
+
 static int32_t after_death(struct hb_campaign *k, int32_t i, int status, struct hb_error *err) {
     struct hb_campaign_worker *w = &k->worker[i];
     const struct hb_worker_page *page = &k->page->worker[i];
@@ -273,10 +302,7 @@ static int32_t after_death(struct hb_campaign *k, int32_t i, int status, struct 
         }
         w->n_early = 0;
     } else if (page->cases == w->cases_at_start && ++w->n_early >= MAX_EARLY_DEATHS) {
-        char line[180];
-        hb_log_reason(&w->process.log, line, sizeof line);
-        return hb_fail_text(err, HB_ERR_IO, "the child process ends before its first case: %s",
-                            line);
+        return early_death(k, &w->process.log, err);
     }
     if (k->page->stop) {
         w->is_done = 1;
@@ -300,7 +326,8 @@ static void decide_stop(struct hb_campaign *k) {
     int is_over = interrupts > 0 || k->status != HB_OK;
     is_over |= k->s->seconds > 0 && k->r->seconds >= k->s->seconds;
     is_over |= k->s->stop_at_first && k->n_findings > 0;
-    if (is_over && !k->page->stop) {
+    if (is_over && !k->is_stopping) { /* a child may have stopped the others */
+        k->is_stopping = 1;
         k->page->stop = 1;
         for (int32_t i = 0; i < k->n_workers; i++) {
             k->worker[i].quiet_since_ns = hb_now_ns();

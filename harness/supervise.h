@@ -20,7 +20,7 @@ struct hb_supervise {
     struct hb_child_options child;
     double seconds; /* 0: no limit */
     int32_t workers;
-    int32_t stop_at_first;
+    int32_t stop_at_first; /* no case after the first finding; those that run on other workers end, unreported */
     int32_t is_verbose;     /* show what the children print */
     double hang_seconds;    /* 0: the build's default */
     const char *corpus_dir; /* engine: read and extended; null: a temporary one */
@@ -44,6 +44,7 @@ struct hb_supervise_result {
     double first_seconds; /* of the first finding; -1: none */
     uint64_t first_cases;
     int32_t is_interrupted;
+    int32_t is_bad_argument; /* the engine does not take one of engine_args */
     struct hb_run_stats stats;
     uint64_t median[HB_N_PER_CASE]; /* over the cases */
 };

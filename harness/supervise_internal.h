@@ -35,6 +35,10 @@ struct hb_campaign {
     uint64_t ticked_ns;
     int32_t status;
     char temporary[HB_PATH_CAP]; /* folder of the engine's corpora; empty: none */
+    pid_t janitor;               /* removes that folder when janitor_fd is closed, also by our death; 0: none */
+    int janitor_fd;
+    struct hb_engine_args *engine_args; /* null: no engine */
+    int32_t is_stopping;
 };
 
 struct hb_engine_args {

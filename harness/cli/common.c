@@ -280,6 +280,9 @@ void hb_cli_verdict_line(const struct hb_args *args, const struct hb_verdict *v,
                          const struct hb_case *c, const char *file, char *out, size_t cap) {
     hb_verdict_line(v, c, file, hb_cli_backend_name(args->backend), out, cap);
     size_t n = strlen(out);
+    if (hb_verdict_is_finding(v->kind) && args->compare >= 0 && n < cap) {
+        n += (size_t)snprintf(out + n, cap - n, " --compare %s", hb_cli_backend_name(args->compare));
+    }
     if (hb_verdict_is_finding(v->kind) && args->defect && n < cap) {
         n += (size_t)snprintf(out + n, cap - n, " --defect %d", (int)args->defect);
     }

@@ -51,14 +51,14 @@ void hb_cli_verdict_line(const struct hb_args *args, const struct hb_verdict *v,
 void hb_cli_tick(void *ctx, uint64_t cases, double seconds, int64_t findings);
 /* Takes the progress line away again. */
 void hb_cli_untick(void);
-/* Medians of the error-to-bound ratio and vacuous shares, per op and type; with_stats: also medians
- * per case and times. */
+/* Medians of the error-to-bound ratio and vacuous shares, per op and type, and the share of all together; with_stats:
+ * also medians per case and times. */
 void hb_cli_print_stats(const struct hb_supervise_result *r, int32_t with_stats);
 /* "rules hit both ways: n of N" and "statuses seen: n of N"; verbose: also which are missing, and
  * which rules no case can reach, with the reason. */
 void hb_cli_print_coverage(FILE *f, const struct hb_run_stats *s, int32_t verbose);
-/* 1 when a run was long enough to judge and more than 1 % of its bounds were vacuous (contracts.md
- * section 6). */
+/* 1 when a run was long enough to judge and more than 1 % of its bounds, of all operations and types together, were
+ * vacuous (contracts.md section 6). */
 int hb_cli_is_vacuous(const struct hb_run_stats *s);
 
 #endif

@@ -28,7 +28,7 @@ const struct hb_option hb_option_table[] = {
     {"defect", 0, HB_OPTION_NAME_OR_NUMBER, "N", "planted defect, by number or name", EXECUTES | V(CHECK), AT(defect), 0, 0, &hb_names_defect},
     {"off", 0, HB_OPTION_NAMES, "CHECK", "leave out a check (an unknown name lists them)", EXECUTES, AT(off), 0, 0, &hb_names_check_off},
     {"status-only", 0, HB_OPTION_FLAG, NULL, "check statuses only, compare no output", EXECUTES, AT(status_only), 0, 0, NULL},
-    {"stop-at-first", 0, HB_OPTION_FLAG, NULL, "end with the first finding", V(FUZZ), AT(stop_at_first), 0, 0, NULL},
+    {"stop-at-first", 0, HB_OPTION_FLAG, NULL, "end with the first finding of all processes", V(FUZZ), AT(stop_at_first), 0, 0, NULL},
     {"times", 0, HB_OPTION_INT, "N", "how often, each in a fresh process (default 1)", V(REPRO), AT(times), 1, 100000, NULL},
     {"bound", 0, HB_OPTION_TEXT, "S,L,T,C", "one bound: step, layer, token, channel", V(EXPLAIN), AT(bound), 0, 0, NULL},
     {"golden", 0, HB_OPTION_TEXT, "DIR", "golden cases (default: those of the project)", V(CHECK), AT(golden), 0, 0, NULL},

@@ -54,6 +54,19 @@ static void print_op(const struct hb_run_stats *s, int32_t op, int32_t form, int
     }
 }
 
+static void count_bounds(const struct hb_run_stats *s, uint64_t *elements, uint64_t *vacuous) {
+    *elements = 0;
+    *vacuous = 0;
+    for (int op = 0; op < HB_N_OPS; op++) {
+        for (int form = 0; form < HB_N_FORMS; form++) {
+            for (int t = 0; t < HB_N_FLOAT_DTYPES; t++) {
+                *elements += s->elements[op][form][t];
+                *vacuous += s->vacuous[op][form][t];
+            }
+        }
+    }
+}
+
 void hb_cli_print_stats(const struct hb_supervise_result *r, int32_t with_stats) {
     const struct hb_run_stats *s = &r->stats;
     print_pair(s);
@@ -70,6 +83,12 @@ void hb_cli_print_stats(const struct hb_supervise_result *r, int32_t with_stats)
                 print_op(s, op, form, t);
             }
         }
+    }
+    uint64_t elements;
+    uint64_t vacuous;
+    count_bounds(s, &elements, &vacuous);
+    if (elements) {
+        (void)printf("bounds: %llu elements, vacuous %.3f %%\n", (unsigned long long)elements, share(vacuous, elements));
     }
 }
 
@@ -106,15 +125,8 @@ void hb_cli_print_coverage(FILE *f, const struct hb_run_stats *s, int32_t verbos
 }
 
 int hb_cli_is_vacuous(const struct hb_run_stats *s) {
-    uint64_t elements = 0;
-    uint64_t vacuous = 0;
-    for (int op = 0; op < HB_N_OPS; op++) {
-        for (int form = 0; form < HB_N_FORMS; form++) {
-            for (int t = 0; t < HB_N_FLOAT_DTYPES; t++) {
-                elements += s->elements[op][form][t];
-                vacuous += s->vacuous[op][form][t];
-            }
-        }
-    }
+    uint64_t elements;
+    uint64_t vacuous;
+    count_bounds(s, &elements, &vacuous);
     return s->cases >= LEAST_CASES_TO_JUDGE && share(vacuous, elements) > 1.0;
 }

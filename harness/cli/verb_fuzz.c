@@ -17,12 +17,16 @@ struct campaign {
     const struct hb_args *args;
     struct hb_record_context record;
     FILE *records;
+    off_t good_end; /* of the records, behind the last one that could be written */
+    int32_t write_errno; /* of the first one that could not, or 0 */
 };
 
-static void write_record(FILE *f, char *line) {
-    if (line) {
-        (void)fprintf(f, "%s\n", line);
-        (void)fflush(f);
+/* Frees the line. */
+static void write_record(struct campaign *k, char *line) {
+    if (line && (fprintf(k->records, "%s\n", line) < 0 || fflush(k->records) != 0)) {
+        k->write_errno = k->write_errno ? k->write_errno : errno;
+    } else if (line) {
+        k->good_end = ftello(k->records);
     }
     free(line);
 }
@@ -46,9 +50,34 @@ static void on_finding(void *ctx, const struct hb_finding *f) {
                  f->tries > 0 && f->same < f->tries ? " | unstable: same verdict in " : "",
                  f->tries > 0 && f->same < f->tries ? confirmed : "");
     (void)fflush(stdout);
-    write_record(k->records,
+    write_record(k,
                  hb_record_result(&k->record, m, &c,
                                   f->tries > 0 && f->same == f->tries ? "yes" : confirmed));
+}
+
+/* 0, or the exit code for an engine argument that would make the engine do something else than this campaign. */
+static int check_engine_args(const struct hb_args *args) {
+    static const char more[] = "starts processes of its own, which this campaign does not see (--jobs N runs several)";
+    static const char other[] = "does something else than a campaign";
+    static const struct {
+        const char *name, *why;
+    } refused[] = {
+        {"jobs", more},           {"workers", more},        {"fork", more},
+        {"merge", other},         {"set_cover_merge", other}, {"merge_inner", other},
+        {"minimize_crash", other}, {"minimize_crash_internal_step", other}, {"cleanse_crash", other},
+        {"help", "only prints the engine's help (run the engine's program by hand for it)"},
+    };
+    for (int32_t i = 0; i < args->n_rest; i++) {
+        const char *word = args->rest[i] + strspn(args->rest[i], "-");
+        const size_t n = strcspn(word, "=");
+        for (size_t j = 0; word > args->rest[i] && j < sizeof refused / sizeof refused[0]; j++) {
+            if (strlen(refused[j].name) == n && strncmp(refused[j].name, word, n) == 0) {
+                hb_cli_complain("'-- %.100s': refused, it %s", args->rest[i], refused[j].why);
+                return HB_EXIT_USAGE;
+            }
+        }
+    }
+    return 0;
 }
 
 /* Which program runs the cases: 0 and *engine (null for the plain loop), or an exit code. */
@@ -57,6 +86,9 @@ static int pick_engine(const struct hb_args *args, const char *self, int32_t tar
     if (args->n_rest > HB_MAX_ENGINE_ARGS) {
         hb_cli_complain("the engine takes at most %d arguments, got %d", HB_MAX_ENGINE_ARGS,
                         (int)args->n_rest);
+        return HB_EXIT_USAGE;
+    }
+    if (check_engine_args(args) != 0) {
         return HB_EXIT_USAGE;
     }
     (void)snprintf(path, cap, "%s-%s", self, hb_target_name(target));
@@ -77,18 +109,42 @@ static int pick_engine(const struct hb_args *args, const char *self, int32_t tar
     return 0;
 }
 
-static int32_t open_records(const char *dir, FILE **out, struct hb_error *err) {
+static int32_t open_records(struct campaign *k, const char *dir, struct hb_error *err) {
     char path[HB_PATH_CAP + 32];
     (void)snprintf(path, sizeof path, "%s/records.jsonl", dir);
-    *out = fopen(path, "ae");
-    return *out ? HB_OK
-                : hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", path, strerror(errno));
+    k->records = fopen(path, "ae");
+    if (!k->records) {
+        return hb_fail_text(err, HB_ERR_IO, "cannot write %.180s: %s", path, strerror(errno));
+    }
+    (void)fseeko(k->records, 0, SEEK_END); /* fails where there is no end to know, as in a pipe */
+    k->good_end = ftello(k->records);
+    return HB_OK;
 }
 
-static int report(const struct campaign *k, int32_t target, const struct hb_supervise_result *r) {
+/* Half a record is cut off, and a file without any removed. */
+static int32_t close_records(struct campaign *k, const char *dir, struct hb_error *err) {
+    char path[HB_PATH_CAP + 32];
+    struct stat st;
+    (void)snprintf(path, sizeof path, "%s/records.jsonl", dir);
+    if (fclose(k->records) != 0 && k->write_errno == 0) {
+        k->write_errno = errno;
+    }
+    if (k->good_end >= 0 && lstat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+        if (k->write_errno && st.st_size > k->good_end) {
+            (void)truncate(path, k->good_end);
+        }
+        if (k->good_end == 0) {
+            (void)unlink(path);
+        }
+    }
+    return k->write_errno ? hb_fail_text(err, HB_ERR_IO, "cannot write all of %.160s: %s", path, strerror(k->write_errno))
+                          : HB_OK;
+}
+
+static int report(struct campaign *k, int32_t target, const struct hb_supervise_result *r) {
     int is_vacuous = hb_cli_is_vacuous(&r->stats);
     hb_cli_untick();
-    write_record(k->records, hb_record_summary(&k->record, r));
+    write_record(k, hb_record_summary(&k->record, r));
     hb_cli_print_stats(r, k->args->stats);
     hb_cli_print_coverage(stdout, &r->stats, k->args->verbose);
     if (r->first_seconds >= 0) {
@@ -96,8 +152,8 @@ static int report(const struct campaign *k, int32_t target, const struct hb_supe
                      (unsigned long long)r->first_cases);
     }
     if (is_vacuous) {
-        (void)printf("error of the generator: more than 1 %% of the bounds are larger than the "
-                     "values they bound\n");
+        (void)printf("error of the generator: of the bounds of all elements together (the line \"bounds:\"), more than "
+                     "1 %% are larger than the values they bound\n");
     }
     uint64_t skipped = r->stats.verdicts[HB_VERDICT_SKIP];
     int is_all_skipped = r->cases > 0 && skipped >= r->cases;
@@ -163,7 +219,7 @@ static int run_campaign(struct campaign *k, struct hb_supervise *s, int32_t targ
         status = hb_cli_make_dir(args->corpus, &err);
     }
     if (status == HB_OK) {
-        status = open_records(dir, &k->records, &err);
+        status = open_records(k, dir, &err);
     }
     if (status != HB_OK) {
         free(r);
@@ -183,17 +239,16 @@ static int run_campaign(struct campaign *k, struct hb_supervise *s, int32_t targ
     s->ctx = k;
     s->finding = on_finding;
     status = hb_supervise(s, r, &err);
-    int rc = status == HB_OK || r->cases > 0 ? report(k, target, r) : HB_EXIT_OK;
-    int is_bad = ferror(k->records);
-    is_bad |= fclose(k->records) != 0;
-    if (status == HB_OK && is_bad) {
-        status = hb_fail_text(&err, HB_ERR_IO, "cannot write all of %.180s/records.jsonl", dir);
-    }
+    const int is_refused = status != HB_OK && r->is_bad_argument;
+    int rc = (status == HB_OK || r->cases > 0) && !is_refused ? report(k, target, r) : HB_EXIT_OK;
+    const int32_t closed = close_records(k, dir, status == HB_OK ? &err : NULL);
+    status = status == HB_OK ? closed : status;
     if (status == HB_OK && args->corpus) {
         status = check_corpus(args->corpus, &err);
     }
     if (status != HB_OK) {
         rc = hb_cli_failed(status, &err);
+        rc = is_refused ? HB_EXIT_USAGE : rc;
     }
     free(r);
     return rc;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -61,6 +62,7 @@ static struct {
     const char *out;  /* standard output; null: the file "stdout" in the test's folder */
     int close_all;    /* no standard streams at all */
     int is_own_group; /* a group of processes with the number of the program */
+    rlim_t file_bytes, stack_bytes; /* limits; 0: those of the test */
 } start_with;
 
 /* Copies words, separated by blanks, each @ replaced by the folder; ends argv with a null. */
@@ -98,6 +100,15 @@ static void set_streams(posix_spawn_file_actions_t *actions) {
     assert_int_equal(rc, 0);
 }
 
+/* Lowers the soft limit of this process, which the next program inherits; *before is what it was. 0: leaves it. */
+static void lower(int resource, rlim_t bytes, struct rlimit *before) {
+    assert_int_equal(getrlimit((__rlimit_resource_t)resource, before), 0);
+    if (bytes) {
+        const struct rlimit low = {bytes, before->rlim_max};
+        assert_int_equal(setrlimit((__rlimit_resource_t)resource, &low), 0);
+    }
+}
+
 /* Starts hbfuzz with the words of line as start_with says. */
 static pid_t start(const char *line) {
     static char words[MAX_WORDS][512];
@@ -114,8 +125,14 @@ static pid_t start(const char *line) {
                      0);
     assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
     set_streams(&actions);
+    struct rlimit file;
+    struct rlimit stack;
+    lower(RLIMIT_FSIZE, start_with.file_bytes, &file);
+    lower(RLIMIT_STACK, start_with.stack_bytes, &stack);
     assert_int_equal(
         posix_spawn(&pid, hbfuzz, &actions, &attributes, (char *const *)argv, environ), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &file), 0);
+    assert_int_equal(setrlimit(RLIMIT_STACK, &stack), 0);
     assert_int_equal(posix_spawn_file_actions_destroy(&actions), 0);
     assert_int_equal(posix_spawnattr_destroy(&attributes), 0);
     return pid;

@@ -157,7 +157,7 @@ static void faults_are_named(void **state) {
         {"{\"name\":\"x\",", "{", "name is missing"},
         {"\"x\"", "1", "name is not a string"},
         {"\"x\"", "\"\"", "name is not a string"},
-        {"\"x\"", "\"0123456789012345678901234567890123456789012345678901234567890\"", "name has 60 bytes, the limit is 47"},
+        {"\"x\"", "\"0123456789012345678901234567890123456789012345678901234567890\"", "name has 61 bytes, the limit is 47"},
         {"\"source\":\"s\",", "", "source is missing"},
         {"LL-A", "LLXA", "layers has the letter 'X' at 2, known are"},
         {"LL-A", "LL\xc3\xa9", "layers has the byte 0xc3 at 2, known are"},

@@ -64,13 +64,48 @@ static void a_wrong_result_is_reported_once_and_confirmed(void **state) {
     assert_true(result.first_seconds >= 0);
 }
 
+static int32_t run_until(struct hb_supervise *s, uint64_t limit) {
+    s->child.limit = limit;
+    return run(s);
+}
+
 static void stop_at_first_ends_the_campaign(void **state) {
     (void)state;
     struct hb_supervise s;
     struct seen seen;
     prepare(&s, &seen, HB_WORK_FUZZ, ACT_FIND);
+    assert_int_equal(run_until(&s, 35), HB_OK);
+    assert_int_equal(result.cases, 35); /* goes on */
+    s.stop_at_first = 1;
+    assert_int_equal(run_until(&s, 0), HB_OK);
+    assert_int_equal(result.findings, 1);
+    assert_int_equal(result.cases, ACTIVE_EVERY); /* nothing after the first */
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_ABORT);
     s.stop_at_first = 1;
     assert_int_equal(run(&s), HB_OK);
+    assert_int_equal(seen.n, 1);
+    assert_int_equal(result.cases, ACTIVE_EVERY);
+    assert_int_equal(result.restarts, 0);
+}
+
+/* Of workers that find something at the same time one is heard. */
+static void stop_at_first_means_the_first_of_all_workers(void **state) {
+    (void)state;
+    static struct hb_page page;
+    struct hb_supervise s;
+    struct seen seen;
+    assert_int_equal(hb_page_first(&page), 1);
+    assert_int_equal(hb_page_first(&page), 1);
+    assert_int_equal(page.stop, 0);
+    page.stop_at_first = 1;
+    assert_int_equal(hb_page_first(&page), 1);
+    assert_int_equal(hb_page_first(&page), 0);
+    assert_int_equal(page.stop, 1);
+    prepare(&s, &seen, HB_WORK_FUZZ, ACT_FIND);
+    s.stop_at_first = 1;
+    s.workers = 4;
+    assert_int_equal(run(&s), HB_OK);
+    assert_int_equal(seen.n, 1);
     assert_int_equal(result.findings, 1);
 }
 
@@ -365,6 +400,7 @@ static int all(void) {
         cmocka_unit_test(stops_at_the_time_limit),
         cmocka_unit_test(a_wrong_result_is_reported_once_and_confirmed),
         cmocka_unit_test(stop_at_first_ends_the_campaign),
+        cmocka_unit_test(stop_at_first_means_the_first_of_all_workers),
         cmocka_unit_test(a_crash_blames_the_running_case_and_work_goes_on),
         cmocka_unit_test(a_crash_that_does_not_repeat_is_unstable),
         cmocka_unit_test(a_hang_is_killed_and_named),

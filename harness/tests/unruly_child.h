@@ -106,7 +106,7 @@ static int one(struct hb_child *child, const struct hb_case *c, uint64_t index, 
     if (file) {
         (void)snprintf(m.file, sizeof m.file, "%s", file);
     } else if (m.verdict.kind != HB_VERDICT_PASS &&
-               hb_page_see(child->page, m.verdict.fingerprint)) {
+               hb_page_see(child->page, m.verdict.fingerprint) && hb_page_first(child->page)) {
         (void)hb_child_save(child, c, &m);
     } else if (is_fuzz) {
         return 0;
@@ -203,7 +203,7 @@ static void prepare(struct hb_supervise *s, struct seen *seen, int32_t work, int
 
 static struct hb_supervise_result result;
 
-static int32_t run(const struct hb_supervise *s) {
+static inline int32_t run(const struct hb_supervise *s) {
     struct hb_error err = {.struct_size = sizeof err};
     int32_t status = hb_supervise(s, &result, &err);
     if (status != HB_OK) {
@@ -232,10 +232,29 @@ static int remove_folder(void **state) {
     return waitpid(pid, &status, 0) == pid && status == 0 ? 0 : -1;
 }
 
+/* As an engine: what it says of an argument that libFuzzer does not know, and of a value that is no number. */
+static int engine_main(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "-nosuch=1") == 0) {
+            (void)fprintf(stderr, "INFO: a line\n\nWARNING: unrecognized flag '%s'; use -help=1 to list all flags\n\n",
+                          argv[i]);
+        }
+        if (strcmp(argv[i], "-seed=abc") == 0) {
+            (void)fputs("INFO: a line\nterminate called after throwing 'std::invalid_argument'\n  what():  stoul\n",
+                        stderr);
+            abort();
+        }
+    }
+    return child_main();
+}
+
 /* main of a test program: argc and argv as given. */
 static int unruly_main(int argc, char **argv, int (*tests)(void)) {
     if (argc == 2 && strcmp(argv[1], "--child") == 0) {
         return child_main();
+    }
+    if (argc > 2 && strcmp(argv[1], "-len_control=0") == 0) {
+        return engine_main(argc, argv);
     }
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0) {
