@@ -64,11 +64,12 @@ static void print_share(const char *name, double v) {
     }
 }
 
-enum { MAX_OPS = 32 };
+enum { MAX_OPS = 96 };
 
-/* The largest shares of all runs of an operation. */
+/* The largest shares of all runs of an operation in one activation type. */
 struct op_row {
     char name[sizeof((struct hb_golden_case_result *)0)->op];
+    int32_t act_dtype;
     double share[HB_N_GOLDEN_TENSORS][HB_N_GOLDEN_CHECKS];
     double foreign;
 };
@@ -117,18 +118,28 @@ static void raise_to(double *most, double v) {
     *most = v > *most ? v : *most;
 }
 
+/* Order of the rows: by name, then by type. */
+static int by_op_and_type(const struct op_row *row, const struct hb_golden_case_result *r) {
+    const int order = strcmp(row->name, r->op);
+    return order ? order : (row->act_dtype > r->act_dtype) - (row->act_dtype < r->act_dtype);
+}
+
 static void count_op(struct table *t, const struct hb_golden_case_result *r) {
     int32_t i = 0;
-    while (i < t->n_ops && strcmp(t->op[i].name, r->op) != 0) {
+    while (i < t->n_ops && by_op_and_type(&t->op[i], r) < 0) {
         i++;
     }
-    if (i == MAX_OPS) {
+    const int is_new = i == t->n_ops || by_op_and_type(&t->op[i], r) != 0;
+    if (is_new && t->n_ops == MAX_OPS) {
         return;
     }
     struct op_row *row = &t->op[i];
-    const int is_new = i == t->n_ops;
-    t->n_ops += is_new;
+    if (is_new) {
+        memmove(row + 1, row, (size_t)(t->n_ops - i) * sizeof *row);
+        t->n_ops++;
+    }
     (void)snprintf(row->name, sizeof row->name, "%s", r->op);
+    row->act_dtype = r->act_dtype;
     row->foreign = is_new ? -1 : row->foreign;
     raise_to(&row->foreign, r->share_foreign);
     for (int k = 0; k < HB_N_GOLDEN_TENSORS; k++) {
@@ -146,10 +157,10 @@ static void print_ops(const struct table *t) {
     if (t->args->quiet || t->n_ops == 0) {
         return;
     }
-    (void)printf("largest shares of each operation: a reference/stored, b backend/oracle, "
+    (void)printf("largest shares of each operation and type: a reference/stored, b backend/oracle, "
                  "c backend/stored:\n");
     for (int32_t i = 0; i < t->n_ops; i++) {
-        (void)printf("%-16s", t->op[i].name);
+        (void)printf("%-16s %s", t->op[i].name, hb_dtype_name(t->op[i].act_dtype));
         for (int k = 0; k < 2; k++) {
             for (int c = 0; c < HB_N_GOLDEN_CHECKS; c++) {
                 print_share(checks[k][c], t->op[i].share[k][c]);

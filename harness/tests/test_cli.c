@@ -407,7 +407,7 @@ static void check_passes_a_planted_defect_on(void **state) {
     assert_string_equal(last_line(out_text), "check: 0 passed, 1 failed, 0 skipped\n");
     assert_int_equal(run("check --verbose --filter lightning_core"), 0);
     assert_non_null(strstr(out_text, "lightning_core_varlen needs lightning gate_norm=none"));
-    assert_non_null(strstr(out_text, "\nlightning_core    y a"));
+    assert_non_null(strstr(out_text, "\nlightning_core   bf16  y a"));
     assert_string_equal(last_line(out_text), "check: 1 passed, 0 failed, 0 skipped\n");
 }
 

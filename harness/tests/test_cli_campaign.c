@@ -151,6 +151,20 @@ static void bounds_are_counted_together(void **state) {
     assert_non_null(strstr(out_text, "\nbounds: "));
 }
 
+/* One row for each type; producers computed in two of them. */
+static void check_keeps_types_apart(void **state) {
+    (void)state;
+    assert_int_equal(run("check --filter lightning_core"), 0);
+    const char *row[3] = {strstr(out_text, "\nlightning_core   fp32  y a"), strstr(out_text, "\nlightning_core   bf16  y a"),
+                          strstr(out_text, "\nlightning_core   fp16  y a")};
+    assert_true(row[0] && row[1] > row[0] && row[2] > row[1]); /* types apart, in this order */
+    assert_non_null(strstr(row[0], " producer 0."));
+    assert_non_null(strstr(row[2], " producer     -\n"));
+    assert_null(strstr(row[2] + 1, "\nlightning_core "));
+    assert_int_equal(run("check --filter lightning_core -q"), 0);
+    assert_null(strstr(out_text, " producer "));
+}
+
 static int start_plainly(void **state) {
     (void)state;
     memset(&start_with, 0, sizeof start_with);
@@ -168,6 +182,7 @@ int main(void) {
         cmocka_unit_test_setup(a_repro_line_names_the_second_backend, start_plainly),
 #endif
         cmocka_unit_test_setup(bounds_are_counted_together, start_plainly),
+        cmocka_unit_test_setup(check_keeps_types_apart, start_plainly),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
