@@ -412,7 +412,8 @@ static inline size_t dump(uint8_t *out, size_t cap) {
     return used;
 }
 
-static uint8_t dump_a[8 * MAX_REGION], dump_b[8 * MAX_REGION];
+/* For dumps before and after; not every test has some. */
+__attribute__((unused)) static uint8_t dump_a[8 * MAX_REGION], dump_b[8 * MAX_REGION];
 
 /* begin, all layers, finish of the batch that was made; returns wrong output elements. */
 static inline int32_t run_batch(int32_t n, const struct row *rows) {
