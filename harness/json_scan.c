@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Strict JSON scanner: one pass, an explicit stack of open containers, one hash set for the keys of
- * all objects. */
+ * Strict JSON scanner: one pass, an explicit stack of open containers. Keys of open objects are compared one by one
+ * while they are few, and are in one hash set where an object has many. */
 #include "harness/json_scan.h"
 
 #include <stdio.h>
@@ -18,6 +18,8 @@ struct key {
     uint64_t lo, hi;
 };
 
+enum { FEW_KEYS = 8 };
+
 struct scanner {
     const unsigned char *text;
     size_t len, pos;
@@ -27,7 +29,9 @@ struct scanner {
     char open[HB_JSON_MAX_DEPTH];       /* '{' or '[' */
     uint64_t object[HB_JSON_MAX_DEPTH]; /* number of the object, for keys */
     uint64_t n_objects;
-    struct key *keys; /* open addressing; {0, 0} is an empty place */
+    struct key few[HB_JSON_MAX_DEPTH][FEW_KEYS]; /* first keys of the open objects */
+    size_t n_keys_of[HB_JSON_MAX_DEPTH];
+    struct key *keys; /* all keys of objects with more; open addressing; {0, 0} is an empty place */
     size_t n_keys, cap_keys;
 };
 
@@ -124,19 +128,50 @@ static int grow_keys(struct scanner *s) {
     return 1;
 }
 
-static int add_key(struct scanner *s, size_t at, const unsigned char *key, size_t n) {
+/* 1 new, 0 known, -1 no memory. */
+static int put_in_set(struct scanner *s, struct key k) {
     if (2 * (s->n_keys + 1) > s->cap_keys && !grow_keys(s)) {
-        return 0;
+        return -1;
     }
+    const int is_new = place_key(s->keys, s->cap_keys, k);
+    s->n_keys += (size_t)is_new;
+    return is_new;
+}
+
+/* As put_in_set, for the innermost object. */
+static int put_key(struct scanner *s, struct key k) {
+    struct key *few = s->few[s->depth - 1];
+    const size_t n = s->n_keys_of[s->depth - 1];
+    for (size_t i = 0; i < n && n <= FEW_KEYS; i++) {
+        if (few[i].lo == k.lo && few[i].hi == k.hi) {
+            return 0;
+        }
+    }
+    for (size_t i = 0; n == FEW_KEYS && i < n; i++) {
+        if (put_in_set(s, few[i]) < 0) {
+            return -1;
+        }
+    }
+    if (n < FEW_KEYS) {
+        few[n] = k;
+    }
+    s->n_keys_of[s->depth - 1]++;
+    return n < FEW_KEYS ? 1 : put_in_set(s, k);
+}
+
+static int add_key(struct scanner *s, size_t at, const unsigned char *key, size_t n) {
     const XXH128_hash_t h = XXH3_128bits_withSeed(key, n, s->object[s->depth - 1]);
     const struct key k = {h.low64 | (h.low64 == 0 && h.high64 == 0), h.high64};
-    if (!place_key(s->keys, s->cap_keys, k)) {
+    const int is_new = put_key(s, k);
+    if (is_new < 0) {
+        return 0;
+    }
+    if (!is_new) {
         char what[96];
         (void)snprintf(what, sizeof what, "key \"%.*s\" appears twice in one object",
                        (int)(n < 64 ? n : 64), (const char *)key);
         return fail_text(s, at, what);
     }
-    s->n_keys++;
     return 1;
 }
 
@@ -372,6 +407,7 @@ static int open_container(struct scanner *s) {
         return fail(s, s->pos, "nested too deep", s->depth + 1, HB_JSON_MAX_DEPTH);
     }
     s->open[s->depth] = (char)s->text[s->pos++];
+    s->n_keys_of[s->depth] = 0;
     s->object[s->depth++] = ++s->n_objects;
     return 1;
 }

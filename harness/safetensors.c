@@ -6,12 +6,12 @@
  * overlap, no rest). */
 #include "harness/safetensors.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/json_scan.h"
+#include "harness/json_walk.h"
 #include "harness/safetensors_internal.h"
 
 enum { NAME_SHOWN = 60 };
@@ -32,48 +32,58 @@ static int32_t find_dtype(const char *name) {
     return -1;
 }
 
-/* A non-negative integer. The scanner has refused 2^53 and above, so the conversion to uint64 is
- * exact. */
-static int is_count(const cJSON *item) {
-    return cJSON_IsNumber(item) && item->valuedouble >= 0.0 &&
-           floor(item->valuedouble) == item->valuedouble;
+/* A non-negative integer at the cursor, which moves behind the value; *v is NaN for what is no number. The scanner has
+ * refused 2^53 and above, so a conversion to uint64 is exact. */
+static int is_count(struct hb_json_walk *w, double *v) {
+    *v = (double)NAN;
+    if (hb_json_walk_kind(w) != '0') {
+        hb_json_walk_skip(w);
+        return 0;
+    }
+    *v = hb_json_walk_number(w);
+    return *v >= 0.0 && floor(*v) == *v;
 }
 
-static int32_t check_metadata(const cJSON *object, struct hb_error *err) {
-    if (!cJSON_IsObject(object)) {
+static int32_t check_metadata(struct hb_json_walk *w, struct hb_error *err) {
+    if (hb_json_walk_kind(w) != '{') {
         return hb_fail_text(err, HB_ERR_PARSE, "__metadata__ is not an object of strings");
     }
-    const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, object) {
-        if (!cJSON_IsString(item)) {
+    hb_json_walk_enter(w);
+    while (hb_json_walk_next(w)) {
+        char key[HB_JSON_MAX_KEY + 1];
+        hb_json_walk_string(w, key, sizeof key);
+        if (hb_json_walk_kind(w) != '"') {
             return hb_fail_text(err, HB_ERR_PARSE, "__metadata__ entry '%.*s' is not a string",
-                                NAME_SHOWN, item->string);
+                                NAME_SHOWN, key);
         }
+        hb_json_walk_skip(w);
     }
     return HB_OK;
 }
 
-static int32_t read_shape(const cJSON *shape, struct hb_st_tensor *t, struct hb_error *err) {
-    if (!cJSON_IsArray(shape)) {
+static int32_t read_shape(struct hb_json_walk w, struct hb_st_tensor *t, struct hb_error *err) {
+    if (hb_json_walk_kind(&w) != '[') {
         return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s': shape is not an array", NAME_SHOWN,
                             t->name);
     }
     const uint64_t size = hb_st_dtype_size(t->dtype);
+    const struct hb_json_walk start = w;
     uint64_t n = 1;
-    const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, shape) {
+    hb_json_walk_enter(&w);
+    while (hb_json_walk_next(&w)) {
+        double v;
         if (t->n_dims == HB_ST_MAX_DIMS) {
             return hb_fail_text(err, HB_ERR_PARSE,
-                                "tensor '%.*s' has %d dimensions, the limit is %d", NAME_SHOWN,
-                                t->name, cJSON_GetArraySize(shape), (int)HB_ST_MAX_DIMS);
+                                "tensor '%.*s' has %zu dimensions, the limit is %d", NAME_SHOWN,
+                                t->name, hb_json_walk_count(&start), (int)HB_ST_MAX_DIMS);
         }
-        if (!is_count(item)) {
+        if (!is_count(&w, &v)) {
             return hb_fail_text(
                 err, HB_ERR_PARSE,
                 "tensor '%.*s': dimension %d is %.17g, valid are integers 0..2^53-1", NAME_SHOWN,
-                t->name, t->n_dims, cJSON_IsNumber(item) ? item->valuedouble : (double)NAN);
+                t->name, t->n_dims, v);
         }
-        const uint64_t dim = (uint64_t)item->valuedouble;
+        const uint64_t dim = (uint64_t)v;
         if (dim != 0 && n > (uint64_t)INT64_MAX / size / dim) {
             return hb_fail_text(
                 err, HB_ERR_PARSE,
@@ -88,20 +98,34 @@ static int32_t read_shape(const cJSON *shape, struct hb_st_tensor *t, struct hb_
     return HB_OK;
 }
 
-static int32_t read_offsets(const cJSON *offsets, struct hb_st_tensor *t, uint64_t data_bytes,
+/* An array of two counts. */
+static int read_pair(struct hb_json_walk w, uint64_t pair[2]) {
+    int n = 0;
+    if (hb_json_walk_kind(&w) != '[') {
+        return 0;
+    }
+    hb_json_walk_enter(&w);
+    for (; hb_json_walk_next(&w); n++) {
+        double v;
+        if (n == 2 || !is_count(&w, &v)) {
+            return 0;
+        }
+        pair[n] = (uint64_t)v;
+    }
+    return n == 2;
+}
+
+static int32_t read_offsets(struct hb_json_walk w, const struct hb_st_tensor *t, uint64_t data_bytes,
                             struct hb_st_span *span, struct hb_error *err) {
-    const cJSON *begin = cJSON_GetArrayItem(offsets, 0);
-    const cJSON *end = cJSON_GetArrayItem(offsets, 1);
-    if (!cJSON_IsArray(offsets) || cJSON_GetArraySize(offsets) != 2 || !is_count(begin) ||
-        !is_count(end)) {
+    uint64_t pair[2];
+    if (!read_pair(w, pair)) {
         return hb_fail_text(
             err, HB_ERR_PARSE,
             "tensor '%.*s': data_offsets is not an array of 2 integers in 0..2^53-1", NAME_SHOWN,
             t->name);
     }
-    span->tensor = t;
-    span->begin = (uint64_t)begin->valuedouble;
-    span->end = (uint64_t)end->valuedouble;
+    span->begin = pair[0];
+    span->end = pair[1];
     if (span->begin > span->end) {
         return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s': begin %llu is above end %llu",
                             NAME_SHOWN, t->name, (unsigned long long)span->begin,
@@ -121,27 +145,34 @@ static int32_t read_offsets(const cJSON *offsets, struct hb_st_tensor *t, uint64
     return HB_OK;
 }
 
-/* Exactly the fields dtype, shape and data_offsets (the scanner has refused a key that comes
- * twice). */
-static int32_t check_fields(const cJSON *entry, const char *name, struct hb_error *err) {
-    static const char *const field[3] = {"dtype", "shape", "data_offsets"};
-    int seen[3] = {0, 0, 0};
-    if (!cJSON_IsObject(entry)) {
+enum { DTYPE, SHAPE, OFFSETS, N_FIELDS };
+
+/* Exactly the fields dtype, shape and data_offsets (the scanner has refused a key that comes twice):
+ * where their values are. w moves behind the entry. */
+static int32_t find_fields(struct hb_json_walk *w, const char *name, struct hb_json_walk at[N_FIELDS],
+                           struct hb_error *err) {
+    static const char *const field[N_FIELDS] = {"dtype", "shape", "data_offsets"};
+    int seen[N_FIELDS] = {0, 0, 0};
+    if (hb_json_walk_kind(w) != '{') {
         return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' is not an object", NAME_SHOWN, name);
     }
-    const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, entry) {
+    hb_json_walk_enter(w);
+    while (hb_json_walk_next(w)) {
+        char key[HB_JSON_MAX_KEY + 1];
         int k = 0;
-        while (k < 3 && strcmp(item->string, field[k]) != 0) {
+        hb_json_walk_string(w, key, sizeof key);
+        while (k < N_FIELDS && strcmp(key, field[k]) != 0) {
             k++;
         }
-        if (k == 3) {
+        if (k == N_FIELDS) {
             return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' has the unknown field '%.*s'",
-                                NAME_SHOWN, name, NAME_SHOWN, item->string);
+                                NAME_SHOWN, name, NAME_SHOWN, key);
         }
         seen[k] = 1;
+        at[k] = *w;
+        hb_json_walk_skip(w);
     }
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < N_FIELDS; k++) {
         if (seen[k] == 0) {
             return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' has no field '%s'", NAME_SHOWN,
                                 name, field[k]);
@@ -150,30 +181,25 @@ static int32_t check_fields(const cJSON *entry, const char *name, struct hb_erro
     return HB_OK;
 }
 
-static int32_t read_tensor(const cJSON *entry, uint64_t data_bytes, struct hb_st_tensor *t,
+/* t->name is set; w stands before the entry's value and moves behind it. */
+static int32_t read_tensor(struct hb_json_walk *w, uint64_t data_bytes, struct hb_st_tensor *t,
                            struct hb_st_span *span, struct hb_error *err) {
-    const char *name = entry->string;
-    const int32_t fields = check_fields(entry, name, err);
-    if (fields != HB_OK) {
-        return fields;
+    struct hb_json_walk at[N_FIELDS];
+    char dtype[32] = "?";
+    int32_t status = find_fields(w, t->name, at, err);
+    if (status != HB_OK) {
+        return status;
     }
-    const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(entry, "dtype");
-    t->dtype = cJSON_IsString(dtype) ? find_dtype(dtype->valuestring) : -1;
+    if (hb_json_walk_kind(&at[DTYPE]) == '"') {
+        hb_json_walk_string(&at[DTYPE], dtype, sizeof dtype);
+    }
+    t->dtype = find_dtype(dtype);
     if (t->dtype < 0) {
-        return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' has the unknown dtype '%.*s'",
-                            NAME_SHOWN, name, 16, cJSON_IsString(dtype) ? dtype->valuestring : "?");
+        return hb_fail_text(err, HB_ERR_PARSE, "tensor '%.*s' has the unknown dtype '%.16s'",
+                            NAME_SHOWN, t->name, dtype);
     }
-    t->name = malloc(strlen(name) + 1);
-    if (t->name == NULL) {
-        return hb_fail_text(err, HB_ERR_MEMORY, "out of memory for the name of a tensor");
-    }
-    memcpy(t->name, name, strlen(name) + 1);
-    const int32_t shape = read_shape(cJSON_GetObjectItemCaseSensitive(entry, "shape"), t, err);
-    if (shape != HB_OK) {
-        return shape;
-    }
-    return read_offsets(cJSON_GetObjectItemCaseSensitive(entry, "data_offsets"), t, data_bytes,
-                        span, err);
+    status = read_shape(at[SHAPE], t, err);
+    return status != HB_OK ? status : read_offsets(at[OFFSETS], t, data_bytes, span, err);
 }
 
 static int by_place(const void *a, const void *b) {
@@ -209,42 +235,28 @@ static int32_t check_cover(struct hb_st_span *span, int32_t n, uint64_t data_byt
     return HB_OK;
 }
 
-/* Header entries to f->tensor; spans [number of entries] is scratch. */
-static int32_t read_entries(const cJSON *root, uint64_t data_bytes, struct hb_st_span *spans,
+/* Header entries to f->tensor and spans, which have room for all; names go behind each other into f->names. */
+static int32_t read_entries(struct hb_json_walk w, uint64_t data_bytes, struct hb_st_span *spans,
                             struct hb_st_file *f, struct hb_error *err) {
-    const cJSON *item = NULL;
-    cJSON_ArrayForEach(item, root) {
+    char *name = f->names;
+    hb_json_walk_enter(&w);
+    while (hb_json_walk_next(&w)) {
         int32_t status = HB_OK;
-        if (strcmp(item->string, "__metadata__") == 0) {
-            status = check_metadata(item, err);
+        hb_json_walk_string(&w, name, HB_JSON_MAX_KEY + 1);
+        if (strcmp(name, "__metadata__") == 0) {
+            status = check_metadata(&w, err);
         } else {
-            struct hb_st_tensor *t = &f->tensor[f->n_tensors++];
-            status = read_tensor(item, data_bytes, t, &spans[f->n_tensors - 1], err);
+            struct hb_st_tensor *t = &f->tensor[f->n_tensors];
+            t->name = name;
+            spans[f->n_tensors].tensor = t;
+            status = read_tensor(&w, data_bytes, t, &spans[f->n_tensors++], err);
+            name += strlen(name) + 1;
         }
         if (status != HB_OK) {
             return status;
         }
     }
     return check_cover(spans, f->n_tensors, data_bytes, err);
-}
-
-/* The strict grammar first (cJSON is lenient in several places; names are unique after it), then
- * the tree. */
-static int32_t parse_text(const char *text, size_t len, cJSON **root, struct hb_error *err) {
-    const int32_t scan = hb_json_scan(text, len, err);
-    if (scan != HB_OK) {
-        return scan;
-    }
-    cJSON *tree = cJSON_ParseWithLength(text, len);
-    if (tree == NULL) {
-        return hb_fail_text(err, HB_ERR_MEMORY, "out of memory for a header of %zu bytes", len);
-    }
-    if (!cJSON_IsObject(tree)) {
-        cJSON_Delete(tree);
-        return hb_fail_text(err, HB_ERR_PARSE, "the header is not a JSON object");
-    }
-    *root = tree;
-    return HB_OK;
 }
 
 int32_t hb_st_check_length(const uint8_t *prefix, uint64_t size, uint64_t *header,
@@ -272,22 +284,25 @@ int32_t hb_st_check_length(const uint8_t *prefix, uint64_t size, uint64_t *heade
 
 int32_t hb_st_parse_header(const char *text, size_t len, uint64_t data_bytes, struct hb_st_file *f,
                            struct hb_st_span **spans, struct hb_error *err) {
-    cJSON *root = NULL;
-    int32_t status = parse_text(text, len, &root, err);
+    struct hb_json_walk w = {text, len, 0};
+    int32_t status = hb_json_scan(text, len, err);
     if (status != HB_OK) {
         return status;
     }
-    const size_t entries =
-        (size_t)cJSON_GetArraySize(root) + 1; /* one more: never a request for 0 bytes */
-    struct hb_st_file made = {NULL, 0, NULL, 0};
+    if (hb_json_walk_kind(&w) != '{') {
+        return hb_fail_text(err, HB_ERR_PARSE, "the header is not a JSON object");
+    }
+    const size_t entries = hb_json_walk_count(&w) + 1; /* one more: never a request for 0 bytes */
+    struct hb_st_file made = {.memory = NULL};
     struct hb_st_span *places = calloc(entries, sizeof *places);
     made.tensor = calloc(entries, sizeof *made.tensor);
-    if (places == NULL || made.tensor == NULL) {
+    /* a decoded name and its zero are shorter than the name with its quotes; the last one may be cut at the longest key */
+    made.names = malloc(len + HB_JSON_MAX_KEY + 1);
+    if (places == NULL || made.tensor == NULL || made.names == NULL) {
         status = hb_fail_text(err, HB_ERR_MEMORY, "out of memory for %zu tensors", entries);
     } else {
-        status = read_entries(root, data_bytes, places, &made, err);
+        status = read_entries(w, data_bytes, places, &made, err);
     }
-    cJSON_Delete(root);
     if (status != HB_OK) {
         free(places);
         hb_st_free(&made);
@@ -339,10 +354,8 @@ void hb_st_free(struct hb_st_file *f) {
     if (f == NULL) {
         return;
     }
-    for (int32_t i = 0; i < f->n_tensors; i++) {
-        free(f->tensor[i].name);
-    }
+    free(f->names);
     free(f->tensor);
     free(f->memory);
-    *f = (struct hb_st_file){NULL, 0, NULL, 0};
+    *f = (struct hb_st_file){.memory = NULL};
 }

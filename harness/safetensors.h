@@ -27,6 +27,7 @@ struct hb_st_file {
     size_t size;
     struct hb_st_tensor *tensor;
     int32_t n_tensors;
+    char *names; /* what the tensors' names point into */
 };
 
 /* Length and header are checked against the file's size before the data is read. HB_ERR_IO (cannot be read, not a regular

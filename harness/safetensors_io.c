@@ -97,7 +97,7 @@ static int32_t read_open(int fd, const char *path, uint64_t size, struct hb_st_f
     if (status != HB_OK) {
         return status;
     }
-    struct hb_st_file f = {NULL, 0, NULL, 0};
+    struct hb_st_file f = {.memory = NULL};
     struct hb_st_span *spans = NULL;
     const size_t data_at = sizeof prefix + (size_t)header;
     status = read_header(fd, path, (size_t)header, size - data_at, &f, &spans, err);

@@ -197,6 +197,26 @@ static void many_keys(void **state) {
     free(text);
 }
 
+/* A key that stands twice is seen at every place of objects of every size, also when objects came between; the same key
+ * in the objects between is none of theirs. */
+static void twice_is_seen_in_few_keys_and_in_many(void **state) {
+    (void)state;
+    for (int n = 1; n <= 24; n++) {
+        for (int twin = -1; twin < n; twin++) {
+            char text[2048];
+            size_t at = (size_t)snprintf(text, sizeof text, "[{");
+            for (int i = 0; i < n; i++) {
+                at += (size_t)snprintf(text + at, sizeof text - at, "%s\"k%d\":{\"k0\":{\"k0\":1},\"k1\":[]}", i ? "," : "", i);
+            }
+            if (twin >= 0) {
+                at += (size_t)snprintf(text + at, sizeof text - at, ",\"k%d\":1", twin);
+            }
+            at += (size_t)snprintf(text + at, sizeof text - at, "},{\"k0\":1}]");
+            assert_int_equal(hb_json_scan(text, at, NULL), twin < 0 ? HB_OK : HB_ERR_PARSE);
+        }
+    }
+}
+
 static void long_keys_and_numbers_are_refused(void **state) {
     (void)state;
     struct hb_error e = {.struct_size = sizeof e};
@@ -558,6 +578,7 @@ int main(void) {
         cmocka_unit_test(scanner_sees_nul_bytes),
         cmocka_unit_test(depth_is_limited),
         cmocka_unit_test(many_keys),
+        cmocka_unit_test(twice_is_seen_in_few_keys_and_in_many),
         cmocka_unit_test(long_keys_and_numbers_are_refused),
         cmocka_unit_test(every_generated_case_round_trips),
         cmocka_unit_test(any_bytes_survive_json),

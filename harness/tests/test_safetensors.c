@@ -226,7 +226,7 @@ static void every_malformed_header_is_refused_with_value_and_limit(void **state)
         {TWO("4,12", "12,20"), 20, "tensor 's' begins at byte 4 and leaves a gap after"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        struct hb_st_file f = {NULL, 77, NULL, 77};
+        struct hb_st_file f = {.size = 77, .n_tensors = 77};
         struct hb_error err;
         const int32_t status = parse(bad[i].header, bad[i].data, &f, &err);
         if (status != HB_ERR_PARSE || strstr(err.text, bad[i].text) == NULL ||
@@ -273,6 +273,83 @@ static void header_length_is_checked_before_it_is_used(void **state) {
         assert_int_equal(hb_st_parse(bytes, bad[i].size, &f, &err), HB_ERR_PARSE);
         assert_non_null(strstr(err.text, bad[i].text));
         assert_true(err.text[0] != '\0');
+    }
+}
+
+/* Names come decoded, and end where they end. */
+static void names_may_be_escaped_empty_and_long(void **state) {
+    (void)state;
+    static const char rest[] = "\":{" D "\"shape\":[2],\"data_offsets\":[";
+    char longest[257];
+    char header[1200];
+    struct hb_st_file f;
+    struct hb_error err;
+    memset(longest, 'n', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    (void)snprintf(header, sizeof header,
+                   " { \"\\u00e9\\ud83d\\ude00\\n\\\"\\/%s0,8] } , \"%s8,16]}, \"%s%s16,24]}}", rest, rest, longest, rest);
+    assert_int_equal(parse(header, 24, &f, &err), HB_OK);
+    assert_int_equal(f.n_tensors, 3);
+    assert_string_equal(f.tensor[0].name, "\xc3\xa9\xf0\x9f\x98\x80\n\"/");
+    assert_string_equal(f.tensor[1].name, "");
+    assert_string_equal(f.tensor[2].name, longest);
+    assert_ptr_equal(hb_st_find(&f, ""), &f.tensor[1]);
+    hb_st_free(&f);
+}
+
+/* A header of n tensors without elements, with its prefix; bad: the last one begins at byte 1. */
+static uint8_t *many_tensors(int32_t n, int is_bad, size_t *size) {
+    const size_t cap = 8 + 2 + (size_t)n * 80;
+    char *text = malloc(cap);
+    if (!text) {
+        return NULL;
+    }
+    size_t at = 8;
+    for (int32_t i = 0; i < n; i++) {
+        const int begin = is_bad && i == n - 1;
+        at += (size_t)snprintf(text + at, cap - at, "%c\"t%d\":{" D "\"shape\":[0],\"data_offsets\":[%d,%d]}",
+                               i ? ',' : '{', (int)i, begin, begin);
+    }
+    text[at++] = '}';
+    for (size_t i = 0, len = at - 8; i < 8; i++) {
+        text[i] = (char)(len >> (8 * i) & 255);
+    }
+    *size = at;
+    return (uint8_t *)text;
+}
+
+/* Processor time of reading it, the better of two. */
+static double seconds_of(int32_t n, int is_bad) {
+    double best = 1e9;
+    size_t size = 0;
+    uint8_t *bytes = many_tensors(n, is_bad, &size);
+    assert_non_null(bytes);
+    for (int i = 0; i < 2; i++) {
+        struct hb_st_file f;
+        struct hb_error err = {.struct_size = sizeof err};
+        const clock_t begin = clock();
+        const int32_t status = hb_st_parse(bytes, size, &f, &err);
+        const double t = (double)(clock() - begin) / CLOCKS_PER_SEC;
+        assert_int_equal(status, is_bad ? HB_ERR_PARSE : HB_OK);
+        if (status == HB_OK) {
+            assert_int_equal(f.n_tensors, n);
+            hb_st_free(&f);
+        }
+        best = t < best ? t : best;
+    }
+    free(bytes);
+    return best;
+}
+
+static void many_tensors_take_time_in_proportion(void **state) {
+    (void)state;
+    for (int is_bad = 0; is_bad < 2; is_bad++) {
+        const double few = seconds_of(25000, is_bad);
+        const double many = seconds_of(400000, is_bad);
+        assert_true(many < 16 * 3 * few + 0.1);
+#ifndef HB_ASAN
+        assert_true(many < 1.0);
+#endif
     }
 }
 
@@ -455,6 +532,8 @@ int main(void) {
         cmocka_unit_test(every_malformed_header_is_refused_with_value_and_limit),
         cmocka_unit_test(nesting_depth_is_limited),
         cmocka_unit_test(header_length_is_checked_before_it_is_used),
+        cmocka_unit_test(names_may_be_escaped_empty_and_long),
+        cmocka_unit_test(many_tensors_take_time_in_proportion),
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(unreadable_paths_are_io_errors),
         cmocka_unit_test(a_pipe_is_refused_and_not_waited_for),
