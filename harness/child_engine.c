@@ -101,14 +101,25 @@ static int decode_text(const uint8_t *data, size_t size, struct hb_case *c) {
            hb_case_from_json((const char *)data, size, c, NULL) == HB_OK;
 }
 
+/* What the campaign asked for; without a supervisor only the target. */
+static struct hb_gen_options asked_for(void) {
+    struct hb_gen_options gen;
+    if (engine.page) {
+        gen = engine.page->options.gen;
+    } else {
+        hb_gen_options_init(&gen);
+    }
+    gen.target = engine_target;
+    return gen;
+}
+
+/* The empty input, seeds of other targets and kinds: all become cases of what was asked for. */
 static void decode(const uint8_t *data, size_t size, struct hb_case *c) {
+    const struct hb_gen_options gen = asked_for();
     if (!decode_text(data, size, c)) {
         hb_case_decode(data, size, c);
     }
-    if (c->config.target != engine_target) {
-        c->config.target = engine_target;
-        hb_case_normalize(c);
-    }
+    hb_gen_hold(&gen, c);
 }
 
 static int input_alone(const struct hb_case *c) {
@@ -152,13 +163,7 @@ static uint64_t spread(uint64_t x) {
 size_t hb_child_mutate(uint8_t *data, size_t size, size_t max_size, uint32_t seed) {
     struct hb_case c;
     uint64_t s = spread(seed);
-    struct hb_gen_options gen;
-    if (engine.page) {
-        gen = engine.page->options.gen;
-    } else {
-        hb_gen_options_init(&gen);
-    }
-    gen.target = engine_target;
+    const struct hb_gen_options gen = asked_for();
     if (s & 1U) {
         hb_gen_case(&gen, s, 0, &c);
     } else {
@@ -172,12 +177,12 @@ size_t hb_child_mutate(uint8_t *data, size_t size, size_t max_size, uint32_t see
 
 size_t hb_child_cross(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size,
                       uint8_t *out, size_t cap, uint32_t seed) {
+    const struct hb_gen_options gen = asked_for();
     struct hb_case first;
     struct hb_case second;
     decode(a, a_size, &first);
     decode(b, b_size, &second);
     hb_crossover_case(&first, &second, spread(seed));
-    first.config.target = engine_target;
-    hb_case_normalize(&first);
+    hb_gen_hold(&gen, &first);
     return hb_case_encode(&first, out, cap);
 }
