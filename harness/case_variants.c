@@ -77,7 +77,7 @@ void hb_case_normalize_variants(struct hb_case_config *g) {
         char *at = (char *)g + variants[i].offset;
         memcpy(&v, at, sizeof v);
         v = is_exact && variants[i].exact != ANY ? variants[i].exact : v;
-        v = variants[i].mixers & (1u << g->mixer) ? v : 0;
+        v = (variants[i].mixers & (1u << g->mixer)) != 0 ? v : 0;
         memcpy(at, &v, sizeof v);
     }
     if (is_exact) {

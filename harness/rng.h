@@ -21,8 +21,8 @@ static inline uint64_t hb_rng_next(struct hb_rng *r) {
 /* Two numbers to one well-mixed start. */
 static inline struct hb_rng hb_rng_make(uint64_t seed, uint64_t index) {
     struct hb_rng r = {seed};
-    const uint64_t mixed = hb_rng_next(&r);
-    r.state = mixed ^ (index * 0xd1342543de82ef95u);
+    const uint64_t first = hb_rng_next(&r);
+    r.state = first ^ (index * 0xd1342543de82ef95u);
     (void)hb_rng_next(&r);
     return r;
 }

@@ -111,7 +111,10 @@ static void find_entries(const struct hb_run *r, int32_t layer, int32_t slot,
                          struct hb_entry e[N_STATES]) {
     for (int k = 0; k < N_STATES; k++) {
         const int32_t region = hb_run_region(r, state_names[k], layer);
-        e[k] = region < 0 ? (struct hb_entry){.region = -1} : hb_run_slot_entry(r, region, slot);
+        e[k].region = -1;
+        if (region >= 0) {
+            e[k] = hb_run_slot_entry(r, region, slot);
+        }
     }
 }
 

@@ -18,7 +18,7 @@ HB_FP16_FN float hb_fp16_to_float(uint16_t half) {
     const uint32_t exponent = (uint32_t)half >> 10 & 0x1fU;
     const uint32_t mantissa = half & 0x3ffU;
     uint32_t bits = sign | mantissa << 13;
-    float value;
+    float result;
     if (exponent == 0x1fU) {
         bits |= 0x7f800000U;
     } else if (exponent != 0) {
@@ -28,8 +28,8 @@ HB_FP16_FN float hb_fp16_to_float(uint16_t half) {
         __builtin_memcpy(&bits, &magnitude, sizeof bits);
         bits |= sign;
     }
-    __builtin_memcpy(&value, &bits, sizeof value);
-    return value;
+    __builtin_memcpy(&result, &bits, sizeof result);
+    return result;
 }
 
 HB_FP16_FN uint16_t hb_fp16_from_float(float value) {
@@ -53,10 +53,10 @@ HB_FP16_FN uint16_t hb_fp16_from_float(float value) {
     }
     const uint32_t shift = 126U - exponent; /* 14 .. 24: to units of 2^-24 */
     const uint32_t digits = (magnitude & 0x7fffffU) | 0x800000U;
-    const uint32_t kept = digits >> shift;
+    const uint32_t whole = digits >> shift;
     const uint32_t rest = digits & ((1U << shift) - 1U);
     const uint32_t half = 1U << (shift - 1U);
-    return (uint16_t)(sign | (kept + (rest > half || (rest == half && (kept & 1U) != 0) ? 1U : 0U)));
+    return (uint16_t)(sign | (whole + (rest > half || (rest == half && (whole & 1U) != 0) ? 1U : 0U)));
 }
 
 #endif

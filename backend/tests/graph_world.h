@@ -230,10 +230,10 @@ static inline void run_eager(struct io io[LAYERS]) {
 
 static inline int32_t read_word(const char *name, int64_t i) {
     struct hb_region info = {0};
-    int32_t index = 0, value = 0;
+    int32_t index = 0, word = 0;
     region_at(name, -1, &index, &info);
-    assert_int_equal(w.a->region_read(w.h, index, (uint64_t)i * 4, &value, 4, &w.err), HB_OK);
-    return value;
+    assert_int_equal(w.a->region_read(w.h, index, (uint64_t)i * 4, &word, 4, &w.err), HB_OK);
+    return word;
 }
 
 static inline int32_t slot_of_id(int32_t id) {

@@ -203,8 +203,8 @@ static inline void open_world(int32_t act_dtype, int32_t form, int32_t order, in
     }
     const struct hb_layer_params linear = {
         .conv_weight = w.conv_weight, .conv_bias = w.conv_bias, .a = w.a_zero, .d = w.d};
-    const struct hb_layer_params params[LAYERS] = {linear, {0}, linear};
-    assert_int_equal(w.a->create(w.a->ctx, &w.config, params, &w.h, &w.err), HB_OK);
+    const struct hb_layer_params of_layers[LAYERS] = {linear, {0}, linear};
+    assert_int_equal(w.a->create(w.a->ctx, &w.config, of_layers, &w.h, &w.err), HB_OK);
     for (int32_t l = 0; l < LAYERS; l += 2) { /* what is read without being written shows */
         fill_region("conv", l, 0xff);
         fill_region("temporal", l, 0xff);

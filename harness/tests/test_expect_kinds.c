@@ -37,7 +37,7 @@ enum { N_LINEAR = sizeof linear / sizeof *linear };
 
 static void variants_of_the_kinds_are_refused_by_row(void **state) {
     struct hb_config base;
-    struct hb_config c;
+    struct hb_config c = {0};
     struct hb_caps caps;
     (void)state;
     every_kind(&base, &caps, HB_LAYER_GDN);

@@ -333,7 +333,7 @@ static struct attention attend(const struct hb_config *c) {
     const double u = 0x1p-24;
     const struct hb_profile fp32 = {.io_floor = 0x1p-126, .u_acc = u, .e_exp = 2 * u, .restart = 1};
     struct hb_rng rng = hb_rng_make(3, 3);
-    struct attention a;
+    struct attention a = {{0}, {0}};
     double mag[QUERIES * DIM];
     for (int i = 0; i < TOKENS * DIM; i++) {
         q[i % (QUERIES * DIM)] = uniform(&rng, -2.0F, 2.0F);
