@@ -20,7 +20,13 @@ static void skip_space(struct hb_json_walk *w) {
 char hb_json_walk_kind(struct hb_json_walk *w) {
     skip_space(w);
     const int c = peek(w);
-    return c == '-' || (c >= '0' && c <= '9') ? '0' : (char)(c < 0 ? 'n' : c);
+    if (c == '-' || (c >= '0' && c <= '9')) {
+        return '0';
+    }
+    if (c < 0) {
+        return 'n';
+    }
+    return w->text[w->pos];
 }
 
 void hb_json_walk_enter(struct hb_json_walk *w) {

@@ -326,7 +326,7 @@ void hb_st_attach(struct hb_st_file *f, struct hb_st_span *spans, uint8_t *memor
 int32_t hb_st_parse(const void *data, size_t size, struct hb_st_file *out, struct hb_error *err) {
     const uint8_t *bytes = data;
     uint64_t header = 0;
-    struct hb_st_file f;
+    struct hb_st_file f = {.memory = NULL};
     struct hb_st_span *spans = NULL;
     int32_t status = hb_st_check_length(bytes, size, &header, err);
     if (status != HB_OK) {
