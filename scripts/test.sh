@@ -70,6 +70,11 @@ if [ "${1:-}" != "--quick" ]; then
     for target in metadata track graph slots attention; do
         check "fuzz $target" "$hbfuzz" fuzz $target --count 4000 --seed 7 --out "$out/$target"
     done
+    # seeds of another linear kind, the engine's empty input and crossovers become cases of the kind that was asked for
+    mkdir -p "$out/mixer.seeds"
+    cp "$root"/corpus/forward/regress/defect-1-*.json "$out/mixer.seeds"
+    check "fuzz --mixer" bash -c '"$0" fuzz forward --mixer kda --count 1000 --seed 7 --corpus "$1.seeds" --out "$1" >"$1.log" &&
+        ! grep -E "^(mamba2|gdn|lightning|short_conv|mamba1)[.]" "$1.log" && tail -n 1 "$1.log"' "$hbfuzz" "$out/mixer"
     check "bounds" "$root/scripts/calibrate.sh" --cases 10000 --seed 3 --hbfuzz "$hbfuzz"
     check "run --backend oracle" "$hbfuzz" run --backend oracle --gen 2000 --seed 5
     rm -rf "$out"
