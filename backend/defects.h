@@ -77,7 +77,7 @@ enum hb_defect {
 #define HB_DEFECT_ENUM(number, name, what, detector) HB_DEFECT_##name = number,
     HB_DEFECTS_TABLE(HB_DEFECT_ENUM)
 #undef HB_DEFECT_ENUM
-    HB_DEFECTS_END /* rows ascend: no number is as large */
+    HB_DEFECTS_END = 128 /* no number is as large */
 };
 
 #ifdef HB_DEFECTS

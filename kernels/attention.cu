@@ -133,6 +133,7 @@ HB_INLINE void attend(const struct hb_k_attention &args, const struct query &q,
             continue;
         }
         const int64_t key = key_index(args, q, j);
+        /* of keys; others are never read. NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign) */
         const float l = j - q.begin < KEPT ? kept[j - q.begin] : key_score(args, q, j);
         const float weight = hb_exp(l - largest);
         total += weight;

@@ -43,7 +43,7 @@ HB_INLINE float replay(const struct hb_k_ssm_ring &args, const struct ring &ring
                        const float *decay, const float *dt_x, int32_t stride, int32_t n, float h) {
     for (int32_t j = 0; j < count; j++) {
         const float b = args.ring_b[ring.b + (int64_t)position(ring, j) * args.ssm.state_size + n];
-        h = HB_MUL_ADD(dt_x[j * stride], b, HB_MUL(decay[j], h));
+        h = HB_MUL_ADD(dt_x[(int64_t)j * stride], b, HB_MUL(decay[j], h));
     }
     return h;
 }

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #define HB_BACKEND mine
-#include "harness/backends.c"
+#include "harness/backends.c" /* NOLINT(bugprone-suspicious-include): the table with that option */
 
 const struct hb_adapter *hb_adapter_mine(void) {
     return hb_adapter_oracle();

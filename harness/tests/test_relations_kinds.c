@@ -28,7 +28,7 @@ static const struct {
 static int is_silent(int32_t number, int32_t mixer) {
     for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) {
         if (silent[i].number == number) {
-            return silent[i].mixers >> mixer & 1;
+            return (silent[i].mixers >> mixer & 1) != 0;
         }
     }
     return 0;

@@ -20,7 +20,7 @@ struct variant {
     int32_t head_map, layout, l2norm, beta, gate, softplus;
 };
 
-enum { N_VARIANTS = 4, RAW_BETA = 3, PLAIN, EXACT }; /* the last two are for tests of their own */
+enum { N_VARIANTS = 4, RAW_BETA = 3, PLAIN = 4, EXACT = 5 }; /* the last two are for tests of their own */
 static const struct variant variants[] = {
     {HB_HEADS_INTERLEAVE, HB_STATE_VK, HB_L2_ADD_EPS, HB_BETA_SIGMOID, HB_GATE_STANDARD, 1},
     {HB_HEADS_TILE, HB_STATE_KV, HB_L2_MAX_EPS, HB_BETA_DOUBLE, HB_GATE_STANDARD, 1},
