@@ -92,9 +92,12 @@ static inline double hb_ref_max(double a, double b) {
     return a > b ? a : b;
 }
 
-/* Bound of a computed value that is then stored with unit roundoff u and underflow error eta. */
+/* Bound of a computed value that is then stored with unit roundoff u and underflow error eta. Zero can be stored, so what
+ * rounds to nearest, truncates or flushes is never off by more than the number itself. */
 static inline double hb_ref_rounded(double value, double bound, double u, double eta) {
-    return bound + u * (fabs(value) + bound) + eta;
+    const double largest = fabs(value) + bound;
+    const double own = u * largest + eta;
+    return bound + (own < largest ? own : largest);
 }
 
 /* The same for a result between two stages, stored as an activation: beyond the range of the type

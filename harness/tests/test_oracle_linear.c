@@ -2,6 +2,8 @@
  * Every linear kind through the oracle behind the adapter table: regions, outputs and states of
  * prefill, decode, tracking, verify and commit, in all types, state layouts and conv states. */
 #include "harness/tests/oracle_kinds_rig.h"
+#include "harness/oracle/ref_internal.h"
+#include "harness/values.h"
 
 static const int32_t KINDS[] = {HB_LAYER_MAMBA2,    HB_LAYER_GDN,        HB_LAYER_KDA,
                                 HB_LAYER_LIGHTNING, HB_LAYER_SHORT_CONV, HB_LAYER_MAMBA1};
@@ -371,6 +373,26 @@ static void every_slope_of_lightning_runs(void **state) {
     }
 }
 
+/* What a store may lose, against stores of numbers around and below the least one: never more than the number itself. */
+static void a_store_loses_no_more_than_its_number(void **state) {
+    (void)state;
+    const double u = 0x1p-11, eta = 0x1p-25;
+    double largest = 0.0;
+    for (int i = 0; i < 4000; i++) {
+        const double v = (double)(float)ldexp(1.0 + (double)(i % 97) / 97.0, -30 + i / 97);
+        const double lost = fabs((double)hb_fp16_to_float(hb_fp16_from_float((float)v)) - v);
+        const double bound = hb_ref_rounded(v, 0.0, u, eta);
+        assert_true(lost <= bound);
+        assert_true(bound <= v && bound <= u * v + eta);
+        largest = lost / bound > largest ? lost / bound : largest;
+    }
+    assert_true(largest > 0.9); /* no bound of a quarter or more would pass */
+    assert_true(hb_ref_rounded(0.0, 0.0, u, eta) == 0.0);
+    assert_true(hb_ref_rounded(0.0, 0x1p-124, u, eta) == 0x1p-123);
+    assert_true(hb_ref_rounded(1.0, 0.0, u, eta) == u + eta);
+    assert_true(isinf(hb_ref_rounded((double)INFINITY, 0.0, u, eta)));
+}
+
 static void fp16_is_no_type_of_a_state(void **state) {
     (void)state;
     struct kit *k = calloc(1, sizeof *k);
@@ -397,6 +419,7 @@ int main(void) {
         cmocka_unit_test(slots_are_copied_and_zeroed_whole),
         cmocka_unit_test(a_parameter_that_the_kind_needs_must_be_there),
         cmocka_unit_test(every_slope_of_lightning_runs),
+        cmocka_unit_test(a_store_loses_no_more_than_its_number),
         cmocka_unit_test(fp16_is_no_type_of_a_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
