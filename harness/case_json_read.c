@@ -63,20 +63,23 @@ static int fail_kind(struct reader *r, const struct place *at, const char *name,
     return fail_text(r, at, name, line);
 }
 
+static int is_mode(const struct hb_case_field *f) {
+    return f->group == HB_GROUP_STEP && f->offset == offsetof(struct hb_case_step, mode);
+}
+
 /* The names that the field knows, as many as fit. */
 static int fail_name(struct reader *r, const struct place *at, const struct hb_case_field *f,
                      const char *name) {
     char line[160];
     int n = snprintf(line, sizeof line, "has the unknown name \"%.64s\"", name);
+    if (is_mode(f)) {
+        (void)snprintf(line + n, sizeof line - (size_t)n, " (hbfuzz list --modes)");
+    }
     for (int64_t v = f->lo; f->names && v <= f->hi && n + 1 < (int)sizeof line; v++) {
         n += snprintf(line + n, sizeof line - (size_t)n, "%s%s", v == f->lo ? ", known: " : ", ",
                       f->names[v - f->lo]);
     }
     return fail_text(r, at, f->name, line);
-}
-
-static int is_mode(const struct hb_case_field *f) {
-    return f->group == HB_GROUP_STEP && f->offset == offsetof(struct hb_case_step, mode);
 }
 
 static int is_target(const struct hb_case_field *f) {
@@ -113,6 +116,9 @@ static int value_of_name(const struct hb_case_field *f, const char *s, int64_t *
 static int read_value(struct reader *r, const struct place *at, const struct hb_case_field *f,
                       const cJSON *item, int64_t *value) {
     if (cJSON_IsString(item)) {
+        if (!f->names && !f->is_wide && !is_mode(f)) {
+            return fail_kind(r, at, f->name, item, "a number");
+        }
         if (!value_of_name(f, item->valuestring, value)) {
             return fail_name(r, at, f, item->valuestring);
         }

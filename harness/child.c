@@ -260,11 +260,13 @@ int hb_child_fuzz_one(struct hb_child *child, const struct hb_case *c, uint64_t 
         return 0;
     }
     hb_case_id(c, m.id);
+    int rc = 0;
     if (child->page->options.out_dir[0] && hb_child_save(child, c, &m) != 0) {
-        return -1;
+        m.file[0] = '\0'; /* the finding counts without its file */
+        rc = -1;
     }
     hb_child_send(child, &m);
-    return 0;
+    return rc;
 }
 
 /* Three of four cases are fresh, the fourth changes the one before it: a pure function of seed and

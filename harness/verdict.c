@@ -63,7 +63,10 @@ void hb_verdict_line(const struct hb_verdict *v, const struct hb_case *c, const 
         (void)snprintf(out, cap, "pass %s", target_name);
         return;
     }
-    (void)snprintf(out, cap, "%s %s %s %s %s: %s | repro: hbfuzz repro %s --backend %s",
-                   hb_verdict_name(v->kind), target_name, v->check, v->fingerprint, v->place, v->text,
-                   file ? file : "-", backend ? backend : "emu");
+    const int n = snprintf(out, cap, "%s %s %s %s %s: %s", hb_verdict_name(v->kind), target_name,
+                           v->check, v->fingerprint, v->place, v->text);
+    if (n >= 0 && (size_t)n < cap && (!file || file[0])) { /* one that found before has the file */
+        (void)snprintf(out + n, cap - (size_t)n, " | repro: hbfuzz repro %s --backend %s",
+                       file ? file : "-", backend ? backend : "emu");
+    }
 }

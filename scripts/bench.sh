@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The figures of the README: cases per second of `hbfuzz fuzz forward` on one core in the fuzz preset (median of RUNS runs of
+# Cases per second of `hbfuzz fuzz forward` on one core in the fuzz preset (median of RUNS runs of
 # SECONDS seconds, seeds 1, 2, ..), and the share of each phase. Needs an otherwise idle machine: the load is printed.
 # Usage: scripts/bench.sh [BUILD_DIR]   BUILD_DIR: a build of the preset fuzz (default build/fuzz, built if need be)
 # Environment: RUNS (5), SECONDS_EACH (10), BACKEND (emu).

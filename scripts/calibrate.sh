@@ -30,6 +30,10 @@ if [ -z "$hbfuzz" ]; then
     configure_and_build release
     hbfuzz=$root/build/release/hbfuzz
 fi
+if [ ! -x "$hbfuzz" ]; then
+    echo "calibrate.sh: $hbfuzz is no program" >&2
+    exit 2
+fi
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
@@ -42,7 +46,7 @@ for ((part = 0; part < parts; part++)); do
         echo "$mixer $((seed + part))"
     done
 done | xargs -P "$processes" -L 1 bash -c '
-    "$0" run --gen "$1" --class valid --backend "$2" --mixer "$4" --seed "$5" --stats -q >"$3/$4-$5" 2>"$3/$4-$5.err" || touch "$3/failed"
+    "$0" run --gen "$1" --class valid --backend "$2" --mixer "$4" --seed "$5" --stats -q >"$3/$4-$5" 2>"$3/$4-$5.err" || echo "$? $4 --seed $5" >>"$3/failed"
 ' "$hbfuzz" "$each" "$backend" "$out"
 
 # error/bound lines of all parts: largest ratio, elements and vacuous share per operation, form and dtype
@@ -53,14 +57,19 @@ cat "$out"/*-* | awk '
         n = half[2]; sub(/ elements.*/, "", n)
         v = half[2]; sub(/.*vacuous /, "", v); sub(/ %.*/, "", v)
         key = sprintf("%-16s %-5s %-5s", $1, $2, $3)
-        if (ratio + 0 > most[key] + 0) most[key] = ratio
+        if (!(key in most) || ratio + 0 > most[key] + 0) most[key] = ratio
         elements[key] += n; vacuous[key] += n * v / 100
     }
     END { for (k in elements) printf "%s largest error/bound %-9s %14d elements, vacuous %.3f %%\n", k, most[k], elements[k], 100 * vacuous[k] / elements[k] }' | sort
-if [ -e "$out/failed" ]; then
-    grep -h -v "error/bound" "$out"/*-* | grep -E 'FINDING|VERDICT|error|[1-9][0-9]* findings' | head -n 20
+status=0
+if [ -e "$out/failed" ]; then # which parts, and what they say besides the statistics; cases of findings lie in ./findings
+    read -r status _ <"$out/failed"
+    while read -r code mixer _ first; do
+        echo "run --gen $each --class valid --backend $backend --mixer $mixer --seed $first: exit $code"
+        { cat "$out/$mixer-$first" "$out/$mixer-$first.err" | grep -vE 'error/bound median|^(per case|time:|rules hit|statuses|bounds:)' || true; } | head -n 5
+    done <"$out/failed"
 fi
 cat "$out"/*-* | awk '
     /^run: / { cases += $2; passed += $4; findings += $6; skipped += $8 }
     END { printf "calibrate: %d cases, %d passed, %d findings, %d skipped\n", cases, passed, findings, skipped }'
-[ ! -e "$out/failed" ]
+exit "$status"

@@ -4,7 +4,8 @@
 # preset cuda, then tests, golden tensors, generated cases on emu and cuda (50 per kind at real sizes), 10,000 cases against
 # the bounds, and the planted defects on both; as many at once as there are cores.
 #
-# Usage: scripts/gpu.sh [--deps DIR] [--out DIR] [--smoke] [--valid N] [--broken N] [--fuzz N] [--sanitize]
+# Usage: scripts/gpu.sh [--deps DIR] [--out DIR] [--smoke] [--valid N] [--broken N] [--fuzz N] [--sanitize] [--only PART]
+#        scripts/gpu.sh --pack DIR
 #   --deps DIR  folder of the .deb files (or of include/ and lib/) of cJSON, Random123, xxHash, Boost.Context; made by
 #               `scripts/gpu.sh --pack DIR` on a Debian machine; unpacked into .deps/ and checked before the GPU is used
 #   --pack DIR  download those .deb files into DIR and stop
@@ -51,6 +52,10 @@ mkdir -p "$out"
 options=()
 if [ -n "$deps" ]; then
     tree=$root/.deps
+    if ! ls "$deps"/*.deb >/dev/null 2>&1 && { [ ! -d "$deps/include" ] || [ ! -d "$deps/lib" ]; }; then
+        echo "gpu.sh: $deps holds neither .deb files nor include/ and lib/" >&2
+        exit 4
+    fi
     rm -rf "$tree"
     mkdir -p "$tree/include" "$tree/lib" "$tree/unpacked"
     if ls "$deps"/*.deb >/dev/null 2>&1; then

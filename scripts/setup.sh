@@ -14,10 +14,10 @@ packages=(
     libboost-context1.74.0                      # fibers of the emulator (run-time library only)
     libcmocka-dev                               # tests
 )
-case "${1:-}" in
+case "$*" in
 '') ;;
 --lint) packages+=(clang-tidy-19 cppcheck valgrind) ;;
-*) echo "setup.sh: unknown option '$1'" >&2; exit 2 ;;
+*) echo "setup.sh: takes --lint or nothing, got '$*'" >&2; exit 2 ;;
 esac
 
 missing=()

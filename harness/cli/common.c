@@ -279,6 +279,9 @@ int hb_cli_setup(const struct hb_args *args, char *program, size_t cap, struct h
 void hb_cli_verdict_line(const struct hb_args *args, const struct hb_verdict *v,
                          const struct hb_case *c, const char *file, char *out, size_t cap) {
     hb_verdict_line(v, c, file, hb_cli_backend_name(args->backend), out, cap);
+    if (file && !file[0]) {
+        return; /* no command to go on */
+    }
     size_t n = strlen(out);
     if (hb_verdict_is_finding(v->kind) && args->compare >= 0 && n < cap) {
         n += (size_t)snprintf(out + n, cap - n, " --compare %s", hb_cli_backend_name(args->compare));

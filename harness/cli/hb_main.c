@@ -48,6 +48,7 @@ int hb_main(int argc, char **argv) {
     struct hb_args args;
     /* a limit of file sizes (ulimit -f) is then an error of the write, with a message; child processes inherit it */
     (void)signal(SIGXFSZ, SIG_IGN);
+    (void)signal(SIGPIPE, SIG_IGN); /* a reader that leaves, too: a child's death by it would look like a finding */
     if (argc == 2 && strcmp(argv[1], "--child") == 0) {
         return hb_child_main();
     }

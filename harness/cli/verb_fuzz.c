@@ -65,6 +65,7 @@ static int check_engine_args(const struct hb_args *args) {
         {"jobs", more},           {"workers", more},        {"fork", more},
         {"merge", other},         {"set_cover_merge", other}, {"merge_inner", other},
         {"minimize_crash", other}, {"minimize_crash_internal_step", other}, {"cleanse_crash", other},
+        {"runs", "is the campaign's own (--count N)"},
         {"help", "only prints the engine's help (run the engine's program by hand for it)"},
     };
     for (int32_t i = 0; i < args->n_rest; i++) {

@@ -82,7 +82,7 @@ static void wrong_command_lines_are_2(void **state) {
         {"explain", 2, "explain needs FILE|-"},
         {"check x", 2, "check takes 0 operands, 'x' is one too many"},
         {"check -- x", 2, "only the verb 'fuzz' passes arguments on"},
-        {"fuzz forward --engine plain -- -runs=1", 2, "the plain engine takes no arguments"},
+        {"fuzz forward --engine plain -- -max_len=9", 2, "the plain engine takes no arguments"},
         {"fuzz forward --engine plain --corpus @/c", 2, "the plain engine keeps no corpus"},
         {"help nothing", 2, "unknown verb 'nothing'"},
         {"repro -", 2, "repro reads nothing from standard input"},

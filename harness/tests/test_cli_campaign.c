@@ -64,7 +64,8 @@ static void engine_arguments_that_are_no_campaign_are_2(void **state) {
     (void)state;
     static const struct bad rows[] = {
         {"fuzz forward -o @/e -- -jobs=3", 2, "'-- -jobs=3': refused, it starts processes of its own"},
-        {"fuzz forward -o @/e -- -runs=1 -workers=2", 2, "'-- -workers=2': refused"},
+        {"fuzz forward -o @/e -- -max_len=9 -workers=2", 2, "'-- -workers=2': refused"},
+        {"fuzz forward -o @/e -- -runs=abc", 2, "'-- -runs=abc': refused, it is the campaign's own (--count N)"},
         {"fuzz forward -o @/e -- -fork=2", 2, "'-- -fork=2': refused, it starts processes of its own"},
         {"fuzz forward -o @/e -- -merge=1", 2, "'-- -merge=1': refused, it does something else"},
         {"fuzz forward -o @/e -- -minimize_crash=1 x", 2, "'-- -minimize_crash=1': refused"},

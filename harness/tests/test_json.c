@@ -351,7 +351,7 @@ static void faults_are_named(void **state) {
         {"{\"schema\":3,\"config\":{\"heads\":129}}", "config.heads is above", 129, 128},
         {"{\"schema\":3,\"config\":{\"heads\":0}}", "config.heads is below", 0, 1},
         {"{\"schema\":3,\"config\":{\"heads\":1.5}}", "config.heads is 1.5, it must be an integer", 0, 0},
-        {"{\"schema\":3,\"config\":{\"heads\":\"2\"}}", "config.heads has the unknown name \"2\"", 0, 0},
+        {"{\"schema\":3,\"config\":{\"heads\":\"2\"}}", "config.heads is a string, it must be a number", 0, 0},
         {"{\"schema\":3,\"config\":{\"heads\":null}}", "config.heads is null, it must be a number", 0, 0},
         {"{\"schema\":3,\"config\":{\"heads\":true}}", "config.heads is true or false", 0, 0},
         {"{\"schema\":3,\"config\":{\"heads\":[2]}}", "config.heads is an array", 0, 0},
