@@ -286,6 +286,9 @@ static int change_later(const struct hb_case *c, struct hb_case *out, struct hb_
         if (hb_step_is_verify(&c->step[i])) {
             return 0; /* positions of draft nodes are no order of time */
         }
+        if (c->step[i].kind == HB_STEP_TAKE && c->step[i].from >= 0) {
+            return 0; /* one stream in two slots: what a state holds of it is not told by its length */
+        }
     }
     const struct hb_capture *base = twist->base;
     if (base->n < 2 || !hb_relation_is_plain(c)) {
